@@ -1,0 +1,89 @@
+"""What several commands take: where the configuration is, and where the daemon listens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from steprail_daemon.cli.problems import EX_CONFIG, Problem
+
+if TYPE_CHECKING:
+    from steprail_daemon.config.load import LoadedConfig
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a daemon is looked for. `explicit` if a flag or $STEPRAIL_ADDRESS named it."""
+
+    text: str
+    explicit: bool
+
+
+class Assignment(click.ParamType[tuple[str, str]]):
+    """A KEY=VALUE."""
+
+    name = "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split at the first `=`."""
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not key or not equals:
+            self.fail(f"{value!r} is not of the form KEY=VALUE, such as limits.max_steps=50", param, ctx)
+        return key, text
+
+
+def config_options(function: F) -> F:
+    """Add `--config`, `--state-dir` and `--set`."""
+    for option in (
+        click.option(
+            "settings", "--set", type=Assignment(), multiple=True, help="Override a key, such as limits.max_steps=50."
+        ),
+        click.option("--state-dir", metavar="DIR", help="Directory of the journal, homes and lock."),
+        click.option("--config", metavar="FILE", help="Configuration file."),
+    ):
+        function = option(function)
+    return function
+
+
+def address_option(function: F) -> F:
+    """Add `--address`."""
+    help_text = "Where the daemon listens, such as unix:/run/steprail/steprail.sock; by default $STEPRAIL_ADDRESS."
+    return click.option("--address", metavar="ADDRESS", help=help_text)(function)
+
+
+def json_option(function: F) -> F:
+    """Add `--json`."""
+    return click.option("as_json", "--json", is_flag=True, help="Print one JSON object a line.")(function)
+
+
+def load(
+    config: str | None = None, state_dir: str | None = None, settings: tuple[tuple[str, str], ...] = ()
+) -> LoadedConfig:
+    """Load the configuration.
+
+    Raises:
+        Problem: with everything that is wrong with it; status 78.
+    """
+    from steprail_daemon.config.load import ConfigError, load_config
+
+    try:
+        return load_config(dict(settings), os.environ, path=config, state_directory=state_dir)
+    except ConfigError as error:
+        problems = "\n".join(f"  {problem}" for problem in error.problems)
+        raise Problem(f"the configuration cannot be used:\n{problems}", status=EX_CONFIG) from None
+
+
+def find_address(flag: str | None) -> Address:
+    """Give the address to use: the flag, $STEPRAIL_ADDRESS, else the first that the configuration listens on."""
+    named = flag or os.environ.get("STEPRAIL_ADDRESS")
+    if named:
+        return Address(named, explicit=True)
+    return Address(load().config.server.listen[0], explicit=False)

@@ -1,0 +1,35 @@
+"""Matches when enough steps are complete, in the run or in the whole session."""
+
+from __future__ import annotations
+
+from steprail_daemon.core.model import RuleScope, StepCountRule, StopKind, StopRule, Verdict, VerdictOutcome
+from steprail_daemon.core.stops.base import RuleKind, StepFacts
+
+
+def verdict(rule: StopRule, facts: StepFacts) -> Verdict:
+    """Compare with "at or over", so that a limit which was passed still stops."""
+    condition = rule.condition
+    limit = condition.at_least
+    if condition.scope is RuleScope.SESSION:
+        count, where = facts.session_steps, "of the session"
+    else:
+        count, where = facts.run_steps, "of the run"
+    outcome = VerdictOutcome.MATCHED if count >= limit else VerdictOutcome.NOT_MATCHED
+    return Verdict(
+        rule.rule_id,
+        StopKind.STEP_COUNT,
+        outcome,
+        str(count),
+        str(limit),
+        count / limit,
+        f"Completed steps {where}: {count}, limit {limit}.",
+    )
+
+
+def problem(rule: StopRule) -> str:
+    """Check that there is a limit to reach."""
+    at_least = rule.condition.at_least
+    return "" if at_least >= 1 else f"step_count.at_least is {at_least}; accepted are 1 and more"
+
+
+STEP_COUNT = RuleKind(StopKind.STEP_COUNT, StepCountRule, verdict, problem)

@@ -1,0 +1,260 @@
+"""The worker: builds everything, owns the top task group and the signals, and knows all concrete classes.
+
+It is started by the parent process (`steprail_daemon.parent`) as `python -m steprail_daemon.daemon`. Exit codes: 0 after
+a drain, 78 if the configuration or the journal cannot be used (starting again would not help), 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+from steprail_daemon.config.load import ConfigError, LoadedConfig, load_config
+from steprail_daemon.config.schema import Agent as AgentConfig
+from steprail_daemon.core.model import PermissionMode
+from steprail_daemon.core.shutdown import parse_ladder
+from steprail_daemon.drivers.registry import DRIVERS
+from steprail_daemon.engine.agents import Agents
+from steprail_daemon.engine.drain import drain
+from steprail_daemon.engine.engine import Engine
+from steprail_daemon.engine.recovery import recover
+from steprail_daemon.engine.settings import AgentSettings, EngineSettings
+from steprail_daemon.engine.system import SystemClock, SystemIds
+from steprail_daemon.engine.world import World
+from steprail_daemon.journal.record import Records
+from steprail_daemon.journal.sqlite import SqliteStore
+from steprail_daemon.journal.store import JournalError, Store
+from steprail_daemon.journal.verify import Report, verify
+from steprail_daemon.observability.logging import configure_logging
+from steprail_daemon.service.server import ApiServer
+from steprail_daemon.service.translate import WireEncoders
+from steprail_daemon.supervisor import ParentLink, build_environment
+
+EX_CONFIG = 78
+#: How often the journal's write-ahead log is folded into the file.
+CHECKPOINT_SECONDS = 5.0
+
+log = logging.getLogger("steprail")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the worker until it is told to end; gives its exit code."""
+    options = _read_arguments(arguments)
+    try:
+        loaded = load_config(
+            options.set or {}, os.environ, path=options.config, state_directory=options.state_dir
+        )
+    except ConfigError as error:
+        print_problem(str(error))
+        return EX_CONFIG
+    configure_logging(loaded.config.logging.level, loaded.config.logging.format)
+    try:
+        store = open_store(loaded)
+    except (JournalError, OSError) as error:
+        print_problem(f"the journal in {loaded.state_directory} cannot be used: {error}")
+        return EX_CONFIG
+    try:
+        return anyio.run(partial(serve, loaded, store, options.control_fd), backend="asyncio")
+    finally:
+        store.close()
+
+
+def print_problem(message: str) -> None:
+    """Say on stderr why the worker does not start."""
+    sys.stderr.write(f"steprail: {message}\n")
+
+
+def _read_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="steprail-worker", description="Started by `steprail serve`.")
+    parser.add_argument("--config", default=None, help="configuration file")
+    parser.add_argument("--state-dir", required=True, help="directory of journal and homes")
+    parser.add_argument("--set", action=_SetFlag, metavar="KEY=VALUE", help="overrides a key of the configuration")
+    parser.add_argument("--control-fd", type=int, required=True, help="socket to the parent process")
+    return parser.parse_args(arguments)
+
+
+class _SetFlag(argparse.Action):
+    """Collects `--set KEY=VALUE` into a mapping."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        key, separator, value = str(values).partition("=")
+        if not separator:
+            parser.error(f"{option_string} takes KEY=VALUE, not {values!r}")
+        flags = getattr(namespace, self.dest) or {}
+        flags[key] = value
+        setattr(namespace, self.dest, flags)
+
+
+def open_store(loaded: LoadedConfig) -> SqliteStore:
+    """Open the journal of the state directory, making both where they are not there.
+
+    Raises:
+        JournalError: the file cannot be used.
+        OSError: the directory cannot be made.
+    """
+    loaded.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return SqliteStore(loaded.state_directory / "journal.db", synchronous=loaded.config.journal.synchronous)
+
+
+def verify_journal(path: Path) -> Report:
+    """Check a journal file without a daemon; see `journal.verify`."""
+    return verify(path)
+
+
+async def serve(loaded: LoadedConfig, store: Store, control_fd: int) -> int:
+    """Serve until a signal, then drain; gives the exit code."""
+    async with anyio.create_task_group() as tasks:
+        stopping = asyncio.Event()
+        lost_parent = asyncio.Event()
+        link = ParentLink(control_fd, asyncio.get_running_loop(), on_lost=_both(lost_parent.set, stopping.set))
+        engine, world = build_engine(loaded, store, link, tasks)
+        for runner in recover(world):
+            engine.add(runner)
+        server = ApiServer(engine, loaded.config.server.listen)
+        try:
+            await server.start()
+        except OSError as error:
+            print_problem(str(error))
+            return EX_CONFIG
+        _settle_memory()
+        async with _signals(stopping):
+            tasks.start_soon(_checkpoints, store, name="checkpoints")
+            log.info("ready, listening on %s", ", ".join(loaded.config.server.listen))
+            await stopping.wait()
+            if lost_parent.is_set():
+                log.error("the parent process is gone")
+                return 1
+            stopping.clear()
+            await _drain(loaded, engine, server, stopping)
+        tasks.cancel_scope.cancel()
+    return 0
+
+
+async def _drain(loaded: LoadedConfig, engine: Engine, server: ApiServer, hurry: asyncio.Event) -> None:
+    log.info("draining")
+    server.refuse_new()
+    await drain(engine, window_ns=loaded.config.drain.window_ns, hurry=hurry)
+    await server.stop()
+    log.info("drained")
+
+
+def build_engine(
+    loaded: LoadedConfig, store: Store, link: ParentLink, tasks: anyio.abc.TaskGroup
+) -> tuple[Engine, World]:
+    """Put the engine together from what is concrete."""
+    settings = engine_settings(loaded, os.environ)
+    loop = asyncio.get_running_loop()
+    agents = Agents(settings, DRIVERS, link)
+
+    def start_task(function: Callable[[], Awaitable[None]], name: str) -> None:
+        tasks.start_soon(function, name=name)
+
+    world = World(
+        settings=settings,
+        store=store,
+        records=Records(),
+        encoders=WireEncoders(),
+        clock=SystemClock(),
+        ids=SystemIds(),
+        launcher=link,
+        drivers=DRIVERS,
+        loop=loop,
+        start_task=start_task,
+    )
+    tasks.start_soon(agents.probe_all, name="probe agents")
+    return Engine(world, agents), world
+
+
+def engine_settings(loaded: LoadedConfig, environ: Mapping[str, str]) -> EngineSettings:
+    """Translate the configuration into what the engine wants."""
+    config = loaded.config
+    return EngineSettings(
+        agents=tuple(_agent(name, agent, loaded, environ) for name, agent in config.agents.items()),
+        workspace_roots=tuple(os.path.realpath(root) for root in config.server.workspace_roots),
+        max_sessions=config.server.max_sessions,
+        max_processes=config.server.max_processes,
+        max_steps=config.limits.max_steps,
+        hard_timeout_ns=config.limits.hard_timeout_ns,
+        decision_timeout_ns=config.limits.decision_timeout_ns,
+        stop_timeout_ns=config.limits.stop_timeout_ns,
+        abort_timeout_ns=config.limits.abort_timeout_ns,
+        start_timeout_ns=config.processes.start_timeout_ns,
+        line_bytes=config.limits.line_bytes,
+        prompt_bytes=config.limits.prompt_bytes,
+        ladder=parse_ladder(config.processes.ladder),
+    )
+
+
+def _agent(name: str, agent: AgentConfig, loaded: LoadedConfig, environ: Mapping[str, str]) -> AgentSettings:
+    home = str(loaded.state_directory / "homes" / name) if agent.home == "isolated" else ""
+    return AgentSettings(
+        name=name,
+        driver=agent.driver,
+        command=agent.command,
+        environment=build_environment(environ, pass_=agent.environment.pass_, set_=agent.environment.set_),
+        isolated_home=home,
+        model=agent.model,
+        permission_mode=PermissionMode[agent.permission_mode.upper()],
+        checksum=agent.checksum,
+    )
+
+
+async def _checkpoints(store: Store) -> None:
+    if not isinstance(store, SqliteStore):
+        return
+    while True:
+        await anyio.sleep(CHECKPOINT_SECONDS)
+        try:
+            await anyio.to_thread.run_sync(store.checkpoint)
+        except JournalError as error:
+            log.warning("the journal could not be checkpointed: %s", error.message)
+
+
+@asynccontextmanager
+async def _signals(stopping: asyncio.Event) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, log.warning, "SIGHUP: nothing can be reloaded; restart to change anything")
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        first()
+        second()
+
+    return call
+
+
+def _settle_memory() -> None:
+    # What exists now lives as long as we do: the collector must not walk it again and again on the hot path.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""One driver for each CLI protocol: a pure codec and a launch plan."""

@@ -1,0 +1,121 @@
+"""What a driver is: a pure description of one CLI protocol, and a codec between its bytes and core events.
+
+A driver does no I/O. The engine starts what `Driver.plan` describes, feeds the bytes it reads to `Codec.receive`, carries
+out what the state machine answers, and after **every** call to the codec writes `Codec.data_to_send()` to the agent.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from steprail_daemon.core.commands import AgentCommand
+from steprail_daemon.core.events import AgentEvent
+from steprail_daemon.core.model import Capabilities, PermissionMode
+
+
+class Channel(Enum):
+    """Where bytes came from."""
+
+    STDOUT = "stdout"
+
+
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine wants started.
+
+    `command` is the configured program with its arguments. `agent_session_id` names the conversation; with `resume` it
+    exists already and must be taken up. `isolated_home` is a directory to use as the agent's home, empty for the user's.
+    """
+
+    command: tuple[str, ...]
+    cwd: str
+    agent_session_id: str
+    resume: bool
+    model: str
+    permission_mode: PermissionMode
+    isolated_home: str = ""
+
+
+class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to start: arguments, and environment variables to add to the allowed ones.
+
+    `directories` must exist before the start; the engine makes them, for their owner only.
+    """
+
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    directories: tuple[str, ...] = ()
+
+
+class ProbeResult(msgspec.Struct, frozen=True):
+    """What a program said of itself. `unavailable_reason` is empty if this driver can work with it."""
+
+    version: str
+    unavailable_reason: str = ""
+
+
+class CodecSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a codec needs to know of its session. `line_bytes` is the longest line that is accepted."""
+
+    agent_session_id: str
+    permission_mode: PermissionMode
+    line_bytes: int
+    resume: bool = False
+
+
+class Codec(Protocol):
+    """Bytes in, events out; it owns no pipe. After each call the caller owes a write of `data_to_send()`."""
+
+    def start(self) -> None:
+        """Queue the handshake, if the protocol has one. `AgentReady` comes once it is answered."""
+
+    def receive(self, channel: Channel, data: bytes) -> list[AgentEvent]:
+        """Take bytes as they came, cut anywhere, and give what they complete, in order.
+
+        Never raises for what the agent sent: that is `ProtocolFailed`, `RawReceived`, or a counted noise line.
+        """
+
+    def receive_eof(self, channel: Channel) -> list[AgentEvent]:
+        """Take the end of a channel and give what a last, unterminated line completes."""
+
+    def send(self, command: AgentCommand) -> None:
+        """Turn a command into bytes to send. A command that no longer makes sense to the agent sends nothing."""
+
+    def data_to_send(self) -> bytes:
+        """Give and forget the bytes that must be written now; empty if there are none."""
+
+    def eof_is_safe(self) -> bool:
+        """Whether closing the agent's stdin now ends it without it doing any further work."""
+
+    @property
+    def noise_lines(self) -> int:
+        """Lines that were no part of the protocol and were skipped."""
+
+
+class Driver(Protocol):
+    """One CLI protocol. Stateless; the registry holds one instance of each."""
+
+    @property
+    def name(self) -> str:
+        """Name as in the configuration's `driver`."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the agent can do through this driver."""
+
+    def probe_argv(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """Give the command line that makes the program tell its version and exit."""
+
+    def read_probe(self, output: bytes, code: int | None) -> ProbeResult:
+        """Read the version from the program's stdout and judge it."""
+
+    def plan(self, spec: LaunchSpec) -> LaunchPlan:
+        """Describe how to start the program."""
+
+    def codec(self, settings: CodecSettings) -> Codec:
+        """Make the codec of one process."""
+
+    def prompt_problem(self, text: str) -> str:
+        """Say why `text` is no prompt for this agent; empty if it is one."""

@@ -1,0 +1,1 @@
+"""Claude Code as a subprocess: stream-json with its control protocol, held at the `PostToolBatch` hook."""

@@ -1,0 +1,406 @@
+"""Claude Code's bytes to core events and back: one JSON object a line, and a control protocol in both directions.
+
+The gate is the hook `PostToolBatch`, which the CLI runs once after a model message's tools and before its next request
+to the model. As a callback it is a `control_request` that the CLI waits at. `{}` lets it go on, `continue: false` ends
+the turn with every result kept. What opens the gate and is avoided here: the callback's timeout (a day instead of ten
+minutes), an answer that is an error (`onFailure: block`), and an EOF while the callback is pending (`eof_is_safe`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from steprail_daemon.core.commands import AgentCommand, AnswerBoundary, AnswerPermission, SendPrompt
+from steprail_daemon.core.events import (
+    AgentErrorReported,
+    AgentEvent,
+    AgentReady,
+    BoundaryCancelled,
+    BoundaryReached,
+    MessageEnded,
+    MessageStarted,
+    PermissionAsked,
+    PromptConfirmed,
+    ProtocolFailed,
+    RawReceived,
+)
+from steprail_daemon.core.model import DecisionAction, MessageKind
+from steprail_daemon.drivers.base import Channel, CodecSettings
+from steprail_daemon.drivers.claude import wire
+from steprail_daemon.drivers.claude.messages import MainMessages
+from steprail_daemon.drivers.claude.tools import add_tool_results, tool_started
+from steprail_daemon.drivers.claude.turns import TurnReader
+from steprail_daemon.drivers.framing import LineFramer, OverlongLine
+
+#: Seconds that the CLI waits for the answer at a boundary. The default is 600, and it dies when they are over.
+HOOK_TIMEOUT_S: Final = 86_400
+
+#: The model reads this at its next turn, so it says what to do and nothing about rules or budgets.
+STOP_TEXT: Final = "The host paused the work here. The next message says how to go on."
+
+_GATE: Final = "steprail-gate"
+_INITIALIZE: Final = "steprail-initialize"
+_INTERRUPTED: Final = "[Request interrupted by user"
+_SYNTHETIC_MODEL: Final = "<synthetic>"
+_GO_ON: Final[dict[str, Any]] = {}
+_STOP: Final = {"continue": False, "stopReason": STOP_TEXT}
+
+#: Subtypes of `system` lines that say nothing beyond what other lines say.
+_CONSUMED_SYSTEM: Final = frozenset({"status", "session_state_changed"})
+
+_KNOWN_BLOCKS: Final = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
+
+_BEGINS_JSON: Final = 0x7B
+
+
+class ClaudeCodec:
+    """The protocol of one Claude Code process."""
+
+    def __init__(self, settings: CodecSettings) -> None:
+        self._settings = settings
+        self._framer = LineFramer(settings.line_bytes)
+        self._out: list[bytes] = []
+        self._noise = 0
+        self._requests = 0
+        self._ready = False
+        self._prompt_id = ""
+        self._confirmed = False
+        self._has_lifecycle = False
+        self._turn_runs = False
+        self._stopped = False
+        self._boundaries: set[str] = set()
+        self._permissions: dict[str, wire.ControlRequest] = {}
+        self._denied: set[str] = set()
+        self._last_error = ""
+        self._messages = MainMessages()
+        self._turns = TurnReader(resumed=settings.resume)
+        self._handlers: dict[type, Callable[[Any, bytes, list[AgentEvent]], None]] = {
+            wire.UserLine: self._on_user,
+            wire.StreamEventLine: self._on_stream_event,
+            wire.AssistantLine: self._on_assistant,
+            wire.SystemLine: self._on_system,
+            wire.ControlRequestLine: self._on_control_request,
+            wire.ControlResponseLine: self._on_control_response,
+            wire.ControlCancelLine: self._on_control_cancel,
+            wire.CommandLifecycleLine: self._on_command_lifecycle,
+            wire.KeepAliveLine: self._on_keep_alive,
+            wire.ResultLine: self._on_result,
+            wire.UnknownLine: self._on_unknown,
+            wire.UnreadableLine: self._on_unreadable,
+        }
+
+    @property
+    def noise_lines(self) -> int:
+        """Lines that were no JSON objects and were skipped."""
+        return self._noise
+
+    def start(self) -> None:
+        """Queue `initialize` with the gate's hook; `AgentReady` says whether the CLI took it."""
+        gate = {"matcher": None, "hookCallbackIds": [_GATE], "timeout": HOOK_TIMEOUT_S, "onFailure": "block"}
+        request = {"subtype": "initialize", "hooks": {"PostToolBatch": [gate]}}
+        self._write({"type": "control_request", "request_id": _INITIALIZE, "request": request})
+
+    def receive(self, channel: Channel, data: bytes) -> list[AgentEvent]:
+        """Take bytes of stdout, cut anywhere, and give what they complete."""
+        del channel
+        return self._read(self._framer.feed(data))
+
+    def receive_eof(self, channel: Channel) -> list[AgentEvent]:
+        """Take the end of stdout and give what a last line without a line end completes."""
+        del channel
+        return self._read(self._framer.finish())
+
+    def data_to_send(self) -> bytes:
+        """Give and forget what must be written to the CLI's stdin."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def eof_is_safe(self) -> bool:
+        """False while a turn runs or an answer is owed: the CLI would then work on alone until its turn is over."""
+        return not (self._turn_runs or self._boundaries or self._permissions)
+
+    def send(self, command: AgentCommand) -> None:
+        """Turn a command into a line.
+
+        An answer to what the CLI no longer asks sends nothing, nor does an interrupt while no turn runs.
+        """
+        if isinstance(command, SendPrompt):
+            self._send_prompt(command)
+        elif isinstance(command, AnswerBoundary):
+            self._answer_boundary(command)
+        elif isinstance(command, AnswerPermission):
+            self._answer_permission(command)
+        elif self._turn_runs:
+            self._requests += 1
+            self._write(
+                {
+                    "type": "control_request",
+                    "request_id": f"steprail-{self._requests}",
+                    "request": {"subtype": "interrupt"},
+                }
+            )
+
+    # --- out -----------------------------------------------------------------------------------------------------
+
+    def _send_prompt(self, command: SendPrompt) -> None:
+        if self._prompt_id:
+            raise RuntimeError(f"prompt {self._prompt_id} is still worked on, so {command.prompt_id} cannot be sent")
+        self._prompt_id = command.prompt_id
+        self._confirmed = False
+        self._turn_runs = True
+        self._stopped = False
+        self._messages.forget()
+        self._write(
+            {
+                "type": "user",
+                "message": {"role": "user", "content": command.text},
+                "parent_tool_use_id": None,
+                "session_id": "",
+                "uuid": command.prompt_id,
+            }
+        )
+
+    def _answer_boundary(self, command: AnswerBoundary) -> None:
+        if command.boundary_id not in self._boundaries:
+            return
+        self._boundaries.discard(command.boundary_id)
+        if command.action is DecisionAction.STOP:
+            self._stopped = True
+        self._answer(command.boundary_id, _STOP if self._stopped else _GO_ON)
+
+    def _answer_permission(self, command: AnswerPermission) -> None:
+        asked = self._permissions.pop(command.permission_id, None)
+        if asked is None:
+            return
+        if command.allow:
+            self._answer(command.permission_id, {"behavior": "allow", "updatedInput": asked.input})
+        else:
+            self._denied.add(asked.tool_use_id)
+            self._answer(command.permission_id, {"behavior": "deny", "message": command.message})
+
+    def _answer(self, request_id: str, answer: dict[str, Any]) -> None:
+        response = {"subtype": "success", "request_id": request_id, "response": answer}
+        self._write({"type": "control_response", "response": response})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._out.append(msgspec.json.encode(line) + b"\n")
+
+    # --- in ------------------------------------------------------------------------------------------------------
+
+    def _read(self, lines: list[bytes | OverlongLine]) -> list[AgentEvent]:
+        events: list[AgentEvent] = []
+        handlers = self._handlers
+        read_line = wire.read_line
+        for line in lines:
+            if type(line) is not bytes:
+                limit = self._settings.line_bytes
+                events.append(ProtocolFailed(f"the agent wrote a line of more than {limit} bytes, which is the limit"))
+            elif line and line[0] == _BEGINS_JSON:
+                parsed = read_line(line)
+                handlers[type(parsed)](parsed, line, events)
+            elif stripped := line.strip():
+                self._read_odd_start(stripped, events)
+        return events
+
+    def _read_odd_start(self, line: bytes, events: list[AgentEvent]) -> None:
+        if line[0] == _BEGINS_JSON:
+            parsed = wire.read_line(line)
+            self._handlers[type(parsed)](parsed, line, events)
+        else:
+            self._noise += 1
+
+    def _on_user(self, line: wire.UserLine, raw: bytes, events: list[AgentEvent]) -> None:
+        if not add_tool_results(line, self._denied, events) and not _tells_interruption(line):
+            self._pass_on("user", raw, events)
+
+    def _on_stream_event(self, line: wire.StreamEventLine, raw: bytes, events: list[AgentEvent]) -> None:
+        # Sub-agents of 2.1.332 are not streamed; if they were, theirs must not be taken for the main loop's.
+        if line.parent_tool_use_id is not None or not self._messages.streamed(line.event, events):
+            self._pass_on(f"stream_event/{line.event.type}", raw, events)
+
+    def _on_assistant(self, line: wire.AssistantLine, raw: bytes, events: list[AgentEvent]) -> None:
+        if line.error is not None:
+            self._last_error = line.error
+            text = "".join(block.text for block in line.message.content)
+            events.append(AgentErrorReported(line.error, text, will_retry=False))
+            return
+        if line.message.model == _SYNTHETIC_MODEL:
+            self._pass_on("assistant", raw, events)
+            return
+        if line.parent_tool_use_id is None:
+            self._messages.told(line, events)
+        else:
+            _add_subagent_text(line, events)
+        events.extend(
+            tool_started(block, line.agent_id, line.parent_tool_use_id)
+            for block in line.message.content
+            if block.type == "tool_use"
+        )
+        if any(block.type not in _KNOWN_BLOCKS for block in line.message.content):
+            self._pass_on("assistant", raw, events)
+
+    def _on_system(self, line: wire.SystemLine, raw: bytes, events: list[AgentEvent]) -> None:
+        if line.subtype == "init":
+            self._on_turn_began(line, events)
+        elif line.subtype == "api_retry":
+            code = line.error or "api_error"
+            self._last_error = code
+            events.append(AgentErrorReported(code, _retry_message(line), will_retry=True))
+        elif line.subtype not in _CONSUMED_SYSTEM:
+            self._pass_on(f"system/{line.subtype}", raw, events)
+
+    def _on_turn_began(self, line: wire.SystemLine, events: list[AgentEvent]) -> None:
+        self._turn_runs = True
+        # Where there are lifecycle lines, a turn that begins may be one that the CLI started by itself.
+        if not self._has_lifecycle:
+            self._confirm(line.session_id, line.model, events)
+
+    def _on_command_lifecycle(self, line: wire.CommandLifecycleLine, raw: bytes, events: list[AgentEvent]) -> None:
+        del raw
+        self._has_lifecycle = True
+        if line.state == "started" and line.command_uuid == self._prompt_id:
+            self._confirm(line.session_id, "", events)
+
+    def _confirm(self, agent_session_id: str, model: str, events: list[AgentEvent]) -> None:
+        if self._prompt_id and not self._confirmed:
+            self._confirmed = True
+            events.append(PromptConfirmed(self._prompt_id, agent_session_id, model))
+
+    def _on_control_request(self, line: wire.ControlRequestLine, raw: bytes, events: list[AgentEvent]) -> None:
+        request = line.request
+        if request.subtype == "hook_callback":
+            self._on_hook(line, raw, events)
+        elif request.subtype == "can_use_tool":
+            self._permissions[line.request_id] = request
+            arguments = bytes(request.input).decode("utf-8", "replace")
+            events.append(
+                PermissionAsked(
+                    line.request_id, request.tool_use_id, request.tool_name, arguments, request.agent_id or ""
+                )
+            )
+        else:
+            # Unanswered, the CLI would wait for ever.
+            error = {
+                "subtype": "error",
+                "request_id": line.request_id,
+                "error": f"this host does not know {request.subtype!r}",
+            }
+            self._write({"type": "control_response", "response": error})
+            self._pass_on(f"control_request/{request.subtype}", raw, events)
+
+    def _on_hook(self, line: wire.ControlRequestLine, raw: bytes, events: list[AgentEvent]) -> None:
+        if line.request.callback_id != _GATE:
+            self._answer(line.request_id, _GO_ON)
+            self._pass_on("control_request/hook_callback", raw, events)
+            return
+        try:
+            batch = wire.decode_batch(line.request.input)
+        except msgspec.DecodeError as error:
+            events.append(ProtocolFailed(f"a step boundary of an unknown shape: {error}"))
+            return
+        if batch.agent_id:
+            self._answer(line.request_id, _STOP if self._stopped else _GO_ON)
+        elif self._confirmed:
+            self._messages.close(events)
+            self._boundaries.add(line.request_id)
+            call_ids = tuple(call.tool_use_id for call in batch.tool_calls)
+            events.append(BoundaryReached(line.request_id, call_ids, self._messages.take_usage()))
+        else:
+            # A turn that no prompt asked for: nobody would decide about its steps.
+            self._answer(line.request_id, _STOP)
+            self._pass_on("control_request/hook_callback", raw, events)
+
+    def _on_control_response(self, line: wire.ControlResponseLine, raw: bytes, events: list[AgentEvent]) -> None:
+        response = line.response
+        if response.request_id == _INITIALIZE:
+            self._on_initialized(response, events)
+        elif response.subtype != "success":
+            self._pass_on("control_response", raw, events)
+
+    def _on_initialized(self, response: wire.ControlResponse, events: list[AgentEvent]) -> None:
+        if response.subtype != "success":
+            events.append(ProtocolFailed(f"the agent refused the handshake: {response.error}"))
+            return
+        try:
+            answer = wire.decode_initialize(response.response)
+        except msgspec.DecodeError as error:
+            events.append(ProtocolFailed(f"the agent's answer to the handshake has an unknown shape: {error}"))
+            return
+        self._ready = True
+        events.append(
+            AgentReady(
+                version=answer.claude_code_version,
+                agent_session_id=self._settings.agent_session_id,
+                model="",
+                gate_held=answer.hooks_applied and answer.hook_on_failure_supported,
+            )
+        )
+
+    def _on_control_cancel(self, line: wire.ControlCancelLine, raw: bytes, events: list[AgentEvent]) -> None:
+        del raw
+        self._permissions.pop(line.request_id, None)
+        if line.request_id in self._boundaries:
+            self._boundaries.discard(line.request_id)
+            events.append(BoundaryCancelled(line.request_id))
+
+    def _on_result(self, line: wire.ResultLine, raw: bytes, events: list[AgentEvent]) -> None:
+        self._messages.close(events)
+        ended = self._turns.read(
+            line, ready=self._ready, error_code=self._last_error, last_text=self._messages.last_text
+        )
+        self._last_error = ""
+        if self._ready and not self._is_of_prompt(line):
+            self._turn_runs = bool(self._prompt_id)
+            self._pass_on("result", raw, events)
+            return
+        self._prompt_id = ""
+        self._confirmed = self._turn_runs = False
+        self._boundaries.clear()
+        self._permissions.clear()
+        self._denied.clear()
+        events.append(ended)
+
+    def _is_of_prompt(self, line: wire.ResultLine) -> bool:
+        return bool(self._prompt_id) and (self._confirmed or line.origin is None)
+
+    def _on_keep_alive(self, line: wire.KeepAliveLine, raw: bytes, events: list[AgentEvent]) -> None:
+        pass
+
+    def _on_unknown(self, line: wire.UnknownLine, raw: bytes, events: list[AgentEvent]) -> None:
+        self._pass_on(line.vendor_type, raw, events)
+
+    def _on_unreadable(self, line: wire.UnreadableLine, raw: bytes, events: list[AgentEvent]) -> None:
+        del raw
+        events.append(ProtocolFailed(f"the agent wrote {line.problem}"))
+
+    def _pass_on(self, vendor_type: str, raw: bytes, events: list[AgentEvent]) -> None:
+        events.append(RawReceived(vendor_type, wire.text_of(raw)))
+
+
+def _tells_interruption(line: wire.UserLine) -> bool:
+    content = line.message.content
+    return not isinstance(content, str) and all(block.text.startswith(_INTERRUPTED) for block in content)
+
+
+def _retry_message(line: wire.SystemLine) -> str:
+    status = "no connection" if line.error_status is None else f"HTTP {line.error_status}"
+    return f"{status}; attempt {line.attempt} of {line.max_retries}, the next in {line.retry_delay_ms} ms"
+
+
+def _add_subagent_text(line: wire.AssistantLine, events: list[AgentEvent]) -> None:
+    origin = (line.agent_id or "", line.parent_tool_use_id or "")
+    for kind, text in (
+        (MessageKind.THOUGHT, "".join(block.thinking for block in line.message.content)),
+        (MessageKind.TEXT, "".join(block.text for block in line.message.content)),
+    ):
+        if text:
+            events.append(MessageStarted(line.uuid, kind, *origin))
+            events.append(
+                MessageEnded(
+                    line.uuid, kind, text, model=line.message.model, subagent_id=origin[0], parent_call_id=origin[1]
+                )
+            )

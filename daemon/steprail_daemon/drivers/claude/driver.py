@@ -1,0 +1,61 @@
+"""The driver `claude`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from steprail_daemon.core.model import SECOND, Capabilities, CostSupport, StepGate, UsageSupport
+from steprail_daemon.drivers.base import Codec, CodecSettings, LaunchPlan, LaunchSpec, ProbeResult
+from steprail_daemon.drivers.claude import launch
+from steprail_daemon.drivers.claude.codec import ClaudeCodec
+
+_CAPABILITIES: Final = Capabilities(
+    step_gate=StepGate.EXACT,
+    usage=UsageSupport.PER_STEP,
+    cost=CostSupport.REPORTED,
+    finish_reason=True,
+    partial_text=True,
+    resume=True,
+    stop_leaves_trace=True,
+    abort_keeps_results=True,
+    # The longest hold that was tried on 2.1.332; it is asked to wait for a day.
+    max_decision_hold_ns=660 * SECOND,
+)
+
+
+class ClaudeDriver:
+    """Claude Code, version 2.1.332 or later, through stream-json and its control protocol."""
+
+    @property
+    def name(self) -> str:
+        """`claude`."""
+        return "claude"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Exact steps with usage for each, cost for each run, and resume."""
+        return _CAPABILITIES
+
+    def probe_argv(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """Ask for the version."""
+        return (*command, "--version")
+
+    def read_probe(self, output: bytes, code: int | None) -> ProbeResult:
+        """Read and judge the version."""
+        return launch.read_version(output, code)
+
+    def plan(self, spec: LaunchSpec) -> LaunchPlan:
+        """Describe how to start it."""
+        return launch.plan(spec)
+
+    def codec(self, settings: CodecSettings) -> Codec:
+        """Make the codec of one process."""
+        return ClaudeCodec(settings)
+
+    def prompt_problem(self, text: str) -> str:
+        """Refuse what the model would not get as a prompt."""
+        if not text.strip():
+            return "the prompt is empty"
+        if text.lstrip().startswith("/"):
+            return "a prompt that begins with '/' is a command to Claude Code, which does not go by its step gate"
+        return ""

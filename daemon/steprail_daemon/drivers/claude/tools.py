@@ -1,0 +1,139 @@
+"""Claude Code's tools: their kinds, their titles, and what came of a call."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from steprail_daemon.core.events import AgentEvent, ToolEnded, ToolStarted
+from steprail_daemon.core.model import ToolCall, ToolKind, ToolOutcome, ToolResult
+from steprail_daemon.drivers.claude.wire import AssistantBlock, ResultPart, UserBlock, UserLine
+
+_KINDS: Final = {
+    "Bash": ToolKind.EXECUTE,
+    "BashOutput": ToolKind.EXECUTE,
+    "KillShell": ToolKind.EXECUTE,
+    "Monitor": ToolKind.EXECUTE,
+    "Read": ToolKind.READ,
+    "NotebookRead": ToolKind.READ,
+    "ListMcpResourcesTool": ToolKind.READ,
+    "ReadMcpResourceTool": ToolKind.READ,
+    "Edit": ToolKind.EDIT,
+    "MultiEdit": ToolKind.EDIT,
+    "Write": ToolKind.EDIT,
+    "NotebookEdit": ToolKind.EDIT,
+    "Glob": ToolKind.SEARCH,
+    "Grep": ToolKind.SEARCH,
+    "LS": ToolKind.SEARCH,
+    "ToolSearch": ToolKind.SEARCH,
+    "WebSearch": ToolKind.SEARCH,
+    "WebFetch": ToolKind.FETCH,
+    "Agent": ToolKind.OTHER,
+    "Task": ToolKind.OTHER,
+    "TodoWrite": ToolKind.OTHER,
+    "Skill": ToolKind.OTHER,
+    "EnterPlanMode": ToolKind.OTHER,
+    "ExitPlanMode": ToolKind.OTHER,
+}
+
+#: `non_execution_kind` of 2.1.332 where the call was cut off; the other kinds are refusals.
+_CUT_OFF: Final = frozenset({"user-rejected", "interrupted", "cancelled"})
+
+_TITLE_LENGTH: Final = 200
+
+
+class _Subject(msgspec.Struct, gc=False):
+    file_path: str = ""
+    notebook_path: str = ""
+    command: str = ""
+    pattern: str = ""
+    url: str = ""
+    query: str = ""
+    description: str = ""
+
+
+_decode_subject = msgspec.json.Decoder(_Subject).decode
+
+
+def tool_kind(name: str) -> ToolKind:
+    """Say what a tool does. Tools of MCP servers are OTHER: their names say nothing certain."""
+    kind = _KINDS.get(name)
+    if kind is not None:
+        return kind
+    return ToolKind.OTHER if name.startswith("mcp__") else ToolKind.UNKNOWN
+
+
+def tool_started(block: AssistantBlock, agent_id: str | None, parent_call_id: str | None) -> ToolStarted:
+    """Make the event of a `tool_use` block."""
+    call = ToolCall(
+        block.id,
+        block.name,
+        tool_kind(block.name),
+        _title(block),
+        bytes(block.input).decode("utf-8", "replace"),
+    )
+    return ToolStarted(call, agent_id or "", parent_call_id or "")
+
+
+def _title(block: AssistantBlock) -> str:
+    try:
+        subject = _decode_subject(block.input)
+    except msgspec.DecodeError:
+        return block.name
+    about = (
+        subject.file_path
+        or subject.notebook_path
+        or subject.command
+        or subject.pattern
+        or subject.url
+        or subject.query
+        or subject.description
+    )
+    return f"{block.name}: {about}"[:_TITLE_LENGTH] if about else block.name
+
+
+def add_tool_results(line: UserLine, denied: set[str], events: list[AgentEvent]) -> bool:
+    """Add a `ToolEnded` for each result in a `user` line; false if there is none.
+
+    `denied` holds the calls that were refused on request; a call leaves it with its result.
+    """
+    content = line.message.content
+    if type(content) is str:
+        return False
+    found = False
+    for block in content:
+        assert type(block) is UserBlock
+        if block.type != "tool_result":
+            continue
+        found = True
+        text = block.content
+        if type(text) is not str:
+            text = _joined(text)
+        call_id = block.tool_use_id
+        if block.is_error:
+            result = ToolResult(call_id, _refusal(line, call_id, denied), None, text)
+        else:
+            result = ToolResult(call_id, ToolOutcome.SUCCEEDED, text)
+        events.append(ToolEnded(result, None, line.agent_id or "", line.parent_tool_use_id or ""))
+    return found
+
+
+def _refusal(line: UserLine, call_id: str, denied: set[str]) -> ToolOutcome:
+    if call_id in denied:
+        denied.discard(call_id)
+        return ToolOutcome.DENIED
+    for meta in line.tool_result_meta or ():
+        if meta.id == call_id and meta.non_execution_kind is not None:
+            return ToolOutcome.CANCELLED if meta.non_execution_kind in _CUT_OFF else ToolOutcome.DENIED
+    return ToolOutcome.FAILED
+
+
+def _joined(parts: object) -> str:
+    if not isinstance(parts, list):
+        return ""
+    return "\n".join(_part(part) for part in parts if isinstance(part, ResultPart))
+
+
+def _part(part: ResultPart) -> str:
+    return part.text if part.type == "text" else f"[{part.type}]"

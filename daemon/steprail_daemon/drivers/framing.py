@@ -1,0 +1,87 @@
+"""Lines out of a byte stream, bounded: a line longer than the limit is dropped and told, and the next one is whole.
+
+A line ends with LF or CRLF. Chunks of an unfinished line are kept in a list and joined once, so that a long line costs
+time in proportion to its length, however small the chunks are.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class OverlongLine(msgspec.Struct, frozen=True):
+    """A line was longer than `limit` bytes and was dropped."""
+
+    limit: int
+
+
+class LineFramer:
+    """Cuts a stream into lines of at most `limit` bytes, line ends not counted."""
+
+    def __init__(self, limit: int) -> None:
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1 byte, got {limit}")
+        self._limit = limit
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._dropping = False
+
+    def feed(self, data: bytes) -> list[bytes | OverlongLine]:
+        """Take the next bytes, cut anywhere, and give the lines that they complete, without their line ends.
+
+        One `OverlongLine` stands in the place of each line over the limit; it comes as soon as that is certain.
+        """
+        end = data.rfind(b"\n")
+        if end < 0:
+            return self._hold(data)
+        lines: list[bytes | OverlongLine] = []
+        lines.extend(data[:end].split(b"\n"))
+        if self._held or self._dropping:
+            self._complete_first(lines)
+        if b"\r" in data or len(data) > self._limit:
+            lines = [self._checked(line) if type(line) is bytes else line for line in lines]
+        tail = data[end + 1 :]
+        if tail:
+            lines += self._hold(tail)
+        return lines
+
+    def finish(self) -> list[bytes | OverlongLine]:
+        """Give the last line if the stream ended without a line end; the framer is empty afterwards."""
+        lines: list[bytes | OverlongLine] = []
+        if self._held:
+            lines = [self._checked(self._take())]
+        self._dropping = False
+        return lines
+
+    def _hold(self, data: bytes) -> list[bytes | OverlongLine]:
+        if self._dropping:
+            return []
+        self._chunks.append(data)
+        self._held += len(data)
+        # One byte more may still be the CR of the line end.
+        if self._held <= self._limit + 1:
+            return []
+        self._take()
+        self._dropping = True
+        return [OverlongLine(self._limit)]
+
+    def _complete_first(self, lines: list[bytes | OverlongLine]) -> None:
+        if self._dropping:
+            self._dropping = False
+            del lines[0]
+            return
+        first = lines[0]
+        assert type(first) is bytes
+        self._chunks.append(first)
+        lines[0] = self._checked(self._take())
+
+    def _take(self) -> bytes:
+        line = b"".join(self._chunks)
+        self._chunks.clear()
+        self._held = 0
+        return line
+
+    def _checked(self, line: bytes) -> bytes | OverlongLine:
+        if line[-1:] == b"\r":
+            line = line[:-1]
+        return line if len(line) <= self._limit else OverlongLine(self._limit)

@@ -1,0 +1,1 @@
+"""The one interpreter: events in, commands of the core turned into effects."""

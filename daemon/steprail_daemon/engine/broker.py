@@ -1,0 +1,191 @@
+"""Brings committed events to those who follow a session: recorded ones first, then live, no gap, no duplicate.
+
+A feed keeps the last batches in memory while somebody follows, as a shortcut; whoever is further behind reads the
+journal. So a slow reader costs nobody anything, and nothing is kept for a session that nobody watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import deque
+from collections.abc import Callable
+
+from steprail_daemon.engine.facade import Slice
+from steprail_daemon.journal.store import Batch, Store
+
+#: Memory that the live tail of one session may take, in bytes of wire form.
+TAIL_BYTES = 2 * 1024 * 1024
+#: Wire form that one slice may have. A single batch may exceed it by one event.
+SLICE_BYTES = 512 * 1024
+
+
+class Feed:
+    """What was committed in one session, for its subscriptions."""
+
+    __slots__ = ("_followers", "_store", "_tail", "_tail_bytes", "_waiters", "closed", "last_seq", "session_no")
+
+    def __init__(self, session_no: int, last_seq: int, store: Store, *, closed: bool) -> None:
+        self.session_no = session_no
+        self.last_seq = last_seq
+        self.closed = closed
+        self._store = store
+        self._tail: deque[Batch] = deque()
+        self._tail_bytes = 0
+        self._followers = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def publish(self, batch: Batch) -> None:
+        """Show a batch that is committed."""
+        self.last_seq = batch.last_seq
+        if batch.closes_session:
+            self.closed = True
+        if self._followers and batch.kinds:
+            self._tail.append(batch)
+            self._tail_bytes += len(batch.wire)
+            while self._tail_bytes > TAIL_BYTES and len(self._tail) > 1:
+                self._tail_bytes -= len(self._tail.popleft().wire)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        waiters = self._waiters
+        if waiters:
+            self._waiters = set()
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def wait(self, timeout_ns: int) -> None:
+        """Wait until something is published, at most so long."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.add(waiter)
+        timer = loop.call_later(timeout_ns / 1e9, _release, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiters.discard(waiter)
+
+    def follow(self) -> None:
+        """Count somebody who follows."""
+        self._followers += 1
+
+    def unfollow(self) -> None:
+        """Count somebody off; the tail goes with the last one."""
+        self._followers -= 1
+        if not self._followers:
+            self._tail.clear()
+            self._tail_bytes = 0
+
+    def after(self, seq: int) -> list[Batch]:
+        """Give batches that hold what comes after `seq`, about `SLICE_BYTES` of them; the first may begin before."""
+        tail = self._tail
+        if not tail or tail[0].first_seq > seq + 1:
+            return self._store.read(self.session_no, seq, SLICE_BYTES)
+        found: list[Batch] = []
+        size = 0
+        for batch in reversed(tail):
+            if batch.last_seq <= seq:
+                break
+            found.append(batch)
+        found.reverse()
+        for count, batch in enumerate(found):
+            size += len(batch.wire)
+            if size > SLICE_BYTES and count:
+                return found[:count]
+        return found
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class FeedSubscription:
+    """One who follows a feed from a cursor; see `engine.facade.Subscription`."""
+
+    __slots__ = ("_closed", "_end_seq", "_feed", "_run_no", "_seq")
+
+    def __init__(self, feed: Feed, after_seq: int, run_no: int | None, end_seq: Callable[[], int | None]) -> None:
+        self._feed = feed
+        self._seq = after_seq
+        self._run_no = run_no
+        self._end_seq = end_seq
+        self._closed = False
+        feed.follow()
+
+    @property
+    def last_seq(self) -> int:
+        """Cursor: the last event given or passed over."""
+        return self._seq
+
+    async def next(self, timeout_ns: int) -> Slice | None:
+        """Give what comes next; see `engine.facade.Subscription.next`."""
+        found = self._take()
+        if found is not None:
+            return found
+        if self._ended():
+            raise StopAsyncIteration
+        await self._feed.wait(timeout_ns)
+        return self._take()
+
+    def close(self) -> None:
+        """Stop to follow. Harmless when done twice."""
+        if not self._closed:
+            self._closed = True
+            self._feed.unfollow()
+
+    def _ended(self) -> bool:
+        end = self._end_seq()
+        return end is not None and self._seq >= end
+
+    def _take(self) -> Slice | None:
+        while self._seq < self._feed.last_seq and not self._ended():
+            batches = self._feed.after(self._seq)
+            if not batches:
+                return None
+            after = self._seq
+            self._seq = batches[-1].last_seq
+            if self._run_no is not None:
+                batches = [batch for batch in batches if batch.run_no == self._run_no]
+            if batches:
+                return _slice(batches, after, self._seq)
+        return None
+
+
+def _slice(batches: list[Batch], after: int, last_seq: int) -> Slice:
+    if batches[0].first_seq <= after:
+        batches = [_cut(batches[0], after), *batches[1:]]
+    if len(batches) == 1:
+        only = batches[0]
+        return Slice(only.wire, only.kinds, lambda: tuple(array("I", only.ends)), last_seq)
+    wire = b"".join([batch.wire for batch in batches])
+    kinds = b"".join([batch.kinds for batch in batches])
+    return Slice(wire, kinds, lambda: _ends(batches), last_seq)
+
+
+def _cut(batch: Batch, after: int) -> Batch:
+    ends = array("I", batch.ends)
+    drop = after - batch.first_seq + 1
+    start = ends[drop - 1]
+    return Batch(
+        session_no=batch.session_no,
+        run_no=batch.run_no,
+        first_seq=after + 1,
+        last_seq=batch.last_seq,
+        at=batch.at,
+        kinds=batch.kinds[drop:],
+        ends=array("I", [end - start for end in ends[drop:]]).tobytes(),
+        wire=batch.wire[start:],
+    )
+
+
+def _ends(batches: list[Batch]) -> tuple[int, ...]:
+    ends: list[int] = []
+    base = 0
+    for batch in batches:
+        ends.extend(base + end for end in array("I", batch.ends))
+        base += len(batch.wire)
+    return tuple(ends)

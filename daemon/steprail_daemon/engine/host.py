@@ -1,0 +1,267 @@
+"""The agent's process of one session: started when it is needed, at most one at a time, ended in order.
+
+The host turns bytes into events and commands into bytes through the driver's codec; what the events mean is the
+runner's affair. Everything runs on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Protocol
+
+from steprail_daemon.core.commands import AgentCommand
+from steprail_daemon.core.events import AgentEvent, AgentExited, AgentReady
+from steprail_daemon.core.model import Failure, FailureFault
+from steprail_daemon.core.shutdown import Ladder
+from steprail_daemon.core.views import SessionView
+from steprail_daemon.drivers.base import Channel, Codec, CodecSettings, LaunchSpec
+from steprail_daemon.engine.ports import AgentProcess, ExitStatus
+from steprail_daemon.engine.world import World
+
+#: What of the agent's stderr goes into a failure, in bytes.
+STDERR_SHOWN = 2048
+
+
+class HostListener(Protocol):
+    """Who hears of the agent."""
+
+    def agent_said(self, events: list[AgentEvent]) -> None:
+        """Take events in their order."""
+
+    def agent_failed_to_start(self, failure: Failure) -> None:
+        """The agent did not come up; nothing of it is left, or will be soon."""
+
+    def agent_exited(self, event: AgentExited) -> None:
+        """The agent that was up is gone."""
+
+
+class AgentHost:
+    """Owns the process; see the module docstring."""
+
+    def __init__(self, world: World, view: SessionView, listener: HostListener) -> None:
+        self._world = world
+        self._view = view
+        self._listener = listener
+        self._process: AgentProcess | None = None
+        self._codec: Codec | None = None
+        self._starting = False
+        self._resumed = False
+        self._failure: Failure | None = None
+        self._start_timer: asyncio.TimerHandle | None = None
+        self._gone = asyncio.Event()
+        self._gone.set()
+        self._ending = False
+        self._read_size = 128 * 1024
+        self.version = ""
+        self.ready = False
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a process, or will be."""
+        return self._starting or self._process is not None
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the present process took up an earlier conversation."""
+        return self._resumed
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, if there is a process."""
+        return self._process.pid if self._process is not None else None
+
+    def start(self, *, resume: bool) -> None:
+        """Begin to start the agent. The listener hears `AgentReady` or of the failure."""
+        if self.up:
+            return
+        self._starting = True
+        self._failure = None
+        self._ending = False
+        self._resumed = resume
+        self._gone.clear()
+        self._world.start_task(self._start, f"start agent of {self._view.session_id}")
+
+    async def _start(self) -> None:
+        world, view = self._world, self._view
+        agent = world.agent(view.agent)
+        if agent is None or agent.driver not in world.drivers:
+            self._not_started(f"agent {view.agent!r} is not in the configuration any more")
+            return
+        driver = world.drivers[agent.driver]
+        spec = LaunchSpec(
+            command=agent.command,
+            cwd=view.cwd,
+            agent_session_id=view.agent_session_id,
+            resume=self._resumed,
+            model=view.model,
+            permission_mode=view.permission_mode,
+            isolated_home=agent.isolated_home,
+        )
+        plan = driver.plan(spec)
+        self._codec = driver.codec(
+            CodecSettings(
+                agent_session_id=view.agent_session_id,
+                permission_mode=view.permission_mode,
+                line_bytes=world.settings.line_bytes,
+                resume=self._resumed,
+            )
+        )
+        try:
+            for directory in plan.directories:
+                os.makedirs(directory, mode=0o700, exist_ok=True)
+            process = await world.launcher.spawn(
+                plan.argv, {**agent.environment, **plan.environment}, view.cwd, _Handlers(self)
+            )
+        except (OSError, TimeoutError) as error:
+            self._not_started(f"{agent.command[0]} could not be started: {error.strerror or error}")
+            return
+        self._started(process)
+
+    def _not_started(self, message: str) -> None:
+        self._codec = None
+        self._starting = False
+        self._gone.set()
+        self._listener.agent_failed_to_start(_start_failure(message))
+
+    def _started(self, process: AgentProcess) -> None:
+        self._process = process
+        self._starting = False
+        process.read_size = self._read_size
+        seconds = self._world.settings.start_timeout_ns / 1e9
+        self._start_timer = self._world.loop.call_later(seconds, self._start_timed_out)
+        if self._ending:
+            self.end()
+        elif self._codec is not None:
+            self._codec.start()
+            self._write(process, self._codec)
+
+    def _start_timed_out(self) -> None:
+        seconds = self._world.settings.start_timeout_ns // 1_000_000_000
+        self._failure = _start_failure(f"the agent did not answer its handshake within {seconds} s")
+        self.end()
+
+    def _write(self, process: AgentProcess, codec: Codec) -> None:
+        data = codec.data_to_send()
+        if data:
+            process.write(data)
+
+    def send(self, commands: list[AgentCommand]) -> None:
+        """Give the agent commands, in their order. Without a process they come to nothing; its exit was told."""
+        codec, process = self._codec, self._process
+        if codec is None or process is None:
+            return
+        for command in commands:
+            codec.send(command)
+        self._write(process, codec)
+
+    def set_read_size(self, size: int) -> None:
+        """Set how much is read at a time: large when this session is alone, small when others must get their turn."""
+        self._read_size = size
+        if self._process is not None:
+            self._process.read_size = size
+
+    def pause(self) -> None:
+        """Stop to read the agent for a while."""
+        if self._process is not None:
+            self._process.pause_reading()
+
+    def resume(self) -> None:
+        """Read the agent again."""
+        if self._process is not None:
+            self._process.resume_reading()
+
+    def end(self) -> None:
+        """Begin to end the agent's process tree by the ladder; the listener hears of the exit."""
+        self._ending = True
+        if self._process is not None:
+            self._world.start_task(self._run_ladder, f"end agent of {self._view.session_id}")
+
+    async def _run_ladder(self) -> None:
+        process, codec = self._process, self._codec
+        if process is None:
+            return
+        ladder: Ladder = self._world.settings.ladder
+        if codec is None or not codec.eof_is_safe():
+            ladder = ladder.without_eof()
+        await process.shut_down(ladder)
+
+    async def gone(self) -> None:
+        """Wait until there is no process. Bounded by the ladder once `end` was called."""
+        await self._gone.wait()
+
+    # --- what the process calls ---
+
+    def on_stdout(self, data: bytes) -> None:
+        """Take bytes: what the protocol owes at once is written at once, the rest is the listener's."""
+        codec, process = self._codec, self._process
+        if codec is None:
+            return
+        events = codec.receive(Channel.STDOUT, data)
+        if process is not None:
+            # Protocol chores have timers of their own in the CLI and wait for no commit.
+            owed = codec.data_to_send()
+            if owed:
+                process.write(owed)
+        if events:
+            if not self.ready:
+                self._look_for_ready(events)
+            self._listener.agent_said(events)
+
+    def _look_for_ready(self, events: list[AgentEvent]) -> None:
+        for event in events:
+            if type(event) is AgentReady:
+                if self._start_timer is not None:
+                    self._start_timer.cancel()
+                if not event.gate_held:
+                    self._failure = _start_failure("the agent did not confirm that it waits at step boundaries")
+                    self.end()
+                    return
+                self.version = event.version
+                self.ready = True
+
+    def on_stdout_eof(self) -> None:
+        """Take the end of stdout; a last line without its end may be complete all the same."""
+        if self._codec is not None:
+            events = self._codec.receive_eof(Channel.STDOUT)
+            if events:
+                self._listener.agent_said(events)
+
+    def on_exit(self, status: ExitStatus) -> None:
+        """Take the exit, and tell it as what it was: a failed start or the end of an agent that was up."""
+        process = self._process
+        stderr = process.stderr_tail[-STDERR_SHOWN:].decode("utf-8", "replace").strip() if process is not None else ""
+        was_ready, failure = self.ready, self._failure
+        if self._start_timer is not None:
+            self._start_timer.cancel()
+        self._process = None
+        self._codec = None
+        self._starting = False
+        self.ready = False
+        self._gone.set()
+        if was_ready:
+            self._listener.agent_exited(AgentExited(status.code, status.signal, stderr))
+            return
+        how = f"exit code {status.code}" if status.code is not None else f"signal {status.signal}"
+        told = f"the agent ended before it was ready: {how}" + (f"; it wrote: {stderr}" if stderr else "")
+        self._listener.agent_failed_to_start(failure or _start_failure(told))
+
+
+class _Handlers:
+    """Ties the callbacks of one process to its host."""
+
+    __slots__ = ("_host", "on_stdout")
+
+    def __init__(self, host: AgentHost) -> None:
+        self._host = host
+        self.on_stdout = host.on_stdout
+
+    def on_stdout_eof(self) -> None:
+        self._host.on_stdout_eof()
+
+    def on_exit(self, status: ExitStatus) -> None:
+        self._host.on_exit(status)
+
+
+def _start_failure(message: str) -> Failure:
+    return Failure(reason="AGENT_START_FAILED", message=message, fault=FailureFault.ENVIRONMENT, retryable=False)

@@ -1,0 +1,140 @@
+"""What the engine needs of the world, as protocols. `daemon.py` hands in what implements them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from steprail_daemon.core.events import PassiveEvent
+from steprail_daemon.core.records import Fact, Record
+from steprail_daemon.core.shutdown import Ladder
+from steprail_daemon.journal.store import Blob
+
+
+class Clock(Protocol):
+    """Time as a value."""
+
+    def now(self) -> int:
+        """Give Unix nanoseconds that never run backwards within one life of the daemon."""
+
+
+class IdSource(Protocol):
+    """Makes public ids."""
+
+    def new_id(self, prefix: str) -> str:
+        """Give `prefix`, an underscore and a text that sorts by time and is never given twice."""
+
+    def new_uuid(self) -> str:
+        """Give a random UUID, for CLIs that want one."""
+
+
+class ExitStatus(Protocol):
+    """How a process ended: exactly one of both is set."""
+
+    @property
+    def code(self) -> int | None:
+        """Exit code."""
+
+    @property
+    def signal(self) -> int | None:
+        """Number of the signal that killed it."""
+
+
+class ProcessHandlers(Protocol):
+    """What an agent's process calls, always on the loop's thread."""
+
+    def on_stdout(self, data: bytes) -> None:
+        """Take bytes of stdout."""
+
+    def on_stdout_eof(self) -> None:
+        """Take the end of stdout."""
+
+    def on_exit(self, status: ExitStatus) -> None:
+        """Take the exit; called exactly once, after stdout was drained or given up."""
+
+
+class AgentProcess(Protocol):
+    """A running agent."""
+
+    read_size: int
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+
+    @property
+    def stderr_tail(self) -> bytes:
+        """The last bytes of stderr."""
+
+    def write(self, data: bytes) -> None:
+        """Write to stdin without waiting; what does not fit is kept and written later."""
+
+    def close_stdin(self) -> None:
+        """Give the agent an EOF."""
+
+    def pause_reading(self) -> None:
+        """Stop reading stdout for a while."""
+
+    def resume_reading(self) -> None:
+        """Read stdout again."""
+
+    async def shut_down(self, ladder: Ladder, end: Callable[[], None] | None = None) -> None:
+        """End the process and its whole tree; returns once none of it is left or the ladder's last rung was tried."""
+
+
+class Launcher(Protocol):
+    """Starts agents."""
+
+    async def spawn(
+        self, argv: tuple[str, ...], environment: Mapping[str, str], cwd: str, handlers: ProcessHandlers
+    ) -> AgentProcess:
+        """Start a program in a session of its own.
+
+        Raises:
+            OSError: it could not be started; `errno` and `strerror` say why.
+            TimeoutError: there was no answer in time.
+        """
+
+
+class EventEncoder(Protocol):
+    """Gives events of one session their public wire form. Stateful: `begin` sets what the following ones share."""
+
+    #: Kind of each class that is a public event: the number of its field in the public event's body.
+    kinds: Mapping[type, int]
+
+    def begin(self, at: int, run_id: str, step_number: int) -> None:
+        """Set time, run (empty: none) and step (0: none) of the events that follow."""
+
+    def encode(self, seq: int, event: PassiveEvent | Fact) -> bytes:
+        """Give one entry of a batch: the event with its tag and length."""
+
+    def take_blobs(self) -> tuple[Blob, ...]:
+        """Give and forget the contents that were too large for the events encoded since the last call."""
+
+
+class Encoders(Protocol):
+    """Makes encoders."""
+
+    def for_session(self, session_id: str) -> EventEncoder:
+        """Make the encoder of one session."""
+
+
+class RecordCodec(Protocol):
+    """Gives records the form in which the store keeps them."""
+
+    def to_record(self, fact: Fact) -> Record:
+        """Give what is recorded of a fact."""
+
+    def encode(self, records: list[Record]) -> bytes:
+        """Encode the records of one batch."""
+
+    def decode(self, data: bytes) -> list[Record]:
+        """Decode the records of one batch.
+
+        Raises:
+            journal.store.JournalError: they are damaged or of an unknown version.
+        """
+
+
+Observe = Callable[[str, float, Mapping[str, str]], None]
+"""A measurement: name of the metric, value, labels."""

@@ -1,0 +1,43 @@
+"""What every session's runner is given: the ports, the settings, and a place for tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from steprail_daemon.drivers.base import Driver
+from steprail_daemon.engine.ports import Clock, Encoders, IdSource, Launcher, RecordCodec
+from steprail_daemon.engine.settings import AgentSettings, EngineSettings
+from steprail_daemon.journal.store import Store
+
+
+class StartTask(Protocol):
+    """Runs a coroutine in the engine's task group; what it raises ends the daemon, for it is a bug."""
+
+    def __call__(self, function: Callable[[], Awaitable[None]], name: str) -> None:
+        """Start `function` under `name`."""
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """The ports and settings, the same for all sessions."""
+
+    settings: EngineSettings
+    store: Store
+    records: RecordCodec
+    encoders: Encoders
+    clock: Clock
+    ids: IdSource
+    launcher: Launcher
+    drivers: dict[str, Driver]
+    loop: asyncio.AbstractEventLoop
+    start_task: StartTask
+
+    def agent(self, name: str) -> AgentSettings | None:
+        """Find a configured agent."""
+        for agent in self.settings.agents:
+            if agent.name == name:
+                return agent
+        return None

@@ -1,0 +1,75 @@
+"""The durable record of events, runs and decisions. This docstring is the specification of the file `journal.db`.
+
+## What it is
+
+One SQLite database in WAL mode with one writer. `application_id` is 0x7370726C ("sprl"), `user_version` is the
+version of the schema, now 1. A file with another application id is refused, so is a file of a newer version; an older
+one is brought up to date in one transaction before anything else is done with it (there is none older than 1). Text
+is UTF-8, numbers inside blobs are little-endian, tables are STRICT. `journal.db-wal` and `journal.db-shm` belong to
+the file: a copy without them is not a copy. Whoever restores a copy makes a new epoch, see below: commits after the
+copy are lost.
+
+## Tables
+
+`batches_0` to `batches_63`: one row per batch, the unit of commit. A session is in table `session_no % 64`.
+
+| column   | meaning |
+|----------|---------|
+| key      | integer primary key: `session_no << 39`, `first_seq << 8` and `sub` added up |
+| run_no   | run the batch belongs to, 0 if to none |
+| last_seq | sequence number of the last event; `first_seq - 1` in a batch without events |
+| at       | time of the commit, Unix nanoseconds |
+| checksum | CRC-32 (as in zlib) of key, run_no, last_seq and at as four int64, then of records, entries and wire |
+| records  | the batch's records as `journal.record` encodes them; NULL if there are none |
+| entries  | `kinds` followed by `ends`: a byte and then a uint32 for each event; empty without events |
+| wire     | the events in their public wire form, one entry after the other |
+
+`first_seq` has 31 bits, `session_no` 24, both begin at 1. `sub` has 8 bits and tells batches with the same
+`first_seq` apart, which are batches without events and the one after them: it is 0 if the batch before had events,
+else one more than that batch's. So a session has at most 2,147,483,646 events and 255 batches in a row without an
+event, and a journal 16,777,215 sessions; the store refuses what goes beyond. `wire` is the last column, and `records`
+stands before `entries`, so that a replay of records does not read the pages that hold only events.
+
+An entry of `wire` is field 1 of a protobuf message: the byte 0x0A, the length of the event as a varint, the event.
+The journal knows no more of it. `ends[i]` is where entry i ends in `wire`, `kinds[i]` its kind, a number of the
+public API.
+
+| table | columns |
+|-------|---------|
+| sessions | session_no (primary key), session_id (unique), last_seq: NULL until the session's last batch |
+| runs  | session_no and run_no (primary key), run_id (unique), first_seq, last_seq: NULL until the run ended |
+| blobs | blob_no (primary key), blob_id (unique): `sha256-` and the digest of data in hexadecimal, mime_type, data |
+| life  | one row: epoch, boot_id, synchronous of the life that last opened the file; clean: 1 if it closed it |
+
+Batches of a session are gapless from the earliest that is kept: the first `first_seq` is 1, or larger where a prefix
+was removed, which is only ever a whole prefix and never the last batch of a session that is not closed. A run's
+batches end with the one that sets `runs.last_seq`; a session's with the one that sets `sessions.last_seq`. A blob may
+be named by many events and is stored once.
+
+## Why it is so
+
+A plain batch is one INSERT of one row into one b-tree, without a secondary index and without an explicit transaction.
+The integer key puts a session's batches side by side, so that reading on from a cursor is one descent and a walk. New
+rows go to the end of their session; 64 tables instead of one make that the end of a b-tree too as long as fewer
+sessions than that are live and their numbers are close: SQLite splits the last page of a b-tree by adding one, any
+other page by redistributing its neighbours, which with 16 live sessions in one table wrote 2.2 times the bytes.
+
+## What a commit promises
+
+When `append` returns, the batch survives the death of every process of this machine. With `synchronous = "full"` it
+also survives a power loss or a crash of the machine; with "normal" such a crash may lose the last commits, never one
+from the middle and never the file. A batch is there as a whole or not at all, with the rows of the other tables that
+go with it.
+
+## Epoch
+
+The epoch is a random text made with the file. It goes with every cursor. It is made anew at opening if commits may
+have been lost: the life before did not close the file, ran with "normal", and the machine has started since
+(`/proc/sys/kernel/random/boot_id` differs). The row of `life` is written and synced before the first append of a
+life.
+
+## Compatibility of records
+
+See `journal.record`. In short: a record's fields may be added with defaults, unknown fields are ignored, an unknown
+kind of record is an error, since a replay that leaves out a fact would claim a state that is not so.
+"""

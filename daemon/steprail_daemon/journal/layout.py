@@ -1,0 +1,51 @@
+"""Keys, limits and checksums of the journal's file; the package docstring is the specification."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+from zlib import crc32
+
+SUB_BITS: Final = 8
+SEQ_BITS: Final = 31
+SESSION_BITS: Final = 24
+
+SESSION_SHIFT: Final = SEQ_BITS + SUB_BITS
+SEQ_MASK: Final = (1 << SEQ_BITS) - 1
+
+MAX_SUB: Final = (1 << SUB_BITS) - 1
+#: One less than fits, so that a batch without events still has a key after the last event.
+MAX_SEQ: Final = SEQ_MASK - 1
+MAX_SESSION_NO: Final = (1 << SESSION_BITS) - 1
+
+LANES: Final = 64
+
+#: Prepared statements that a connection keeps: three kinds are used often, each once per lane.
+STATEMENTS: Final = 4 * LANES
+
+#: Gives the numbers of a row in the form in which the checksum takes them.
+pack_head: Final = struct.Struct("<qqqq").pack
+
+
+def pack_key(session_no: int, first_seq: int, sub: int) -> int:
+    """Give the key of a batch."""
+    return (session_no << SESSION_SHIFT) | (first_seq << SUB_BITS) | sub
+
+
+def unpack_key(key: int) -> tuple[int, int, int]:
+    """Give session_no, first_seq and sub."""
+    return key >> SESSION_SHIFT, (key >> SUB_BITS) & SEQ_MASK, key & MAX_SUB
+
+
+def key_range(session_no: int) -> tuple[int, int]:
+    """Give the lowest and the highest key that a session can have."""
+    low = session_no << SESSION_SHIFT
+    return low, low | ((1 << SESSION_SHIFT) - 1)
+
+
+def checksum(head: bytes, records: bytes | None, entries: bytes, wire: bytes) -> int:
+    """Give the CRC-32 over a row of batches; `head` is `pack_head` of its key, run_no, last_seq and at."""
+    value = crc32(head)
+    if records:
+        value = crc32(records, value)
+    return crc32(wire, crc32(entries, value))

@@ -1,0 +1,172 @@
+"""The store in memory: the same semantics as the file, without its durability. For tests and for measuring."""
+
+from __future__ import annotations
+
+import secrets
+from bisect import bisect_right
+from collections.abc import Iterator
+
+import msgspec
+
+from steprail_daemon.journal.store import Batch, Blob, JournalError, RunRow, SessionRow
+from steprail_daemon.journal.tail import Tail, has_edges, new_tail, refusal
+
+
+class _Session:
+    """What is kept of a session. `lasts` are the last sequence numbers of `batches`, for bisection."""
+
+    __slots__ = ("batches", "lasts", "records", "run_ids", "session_id", "tail")
+
+    def __init__(self, session_id: str, tail: Tail) -> None:
+        self.session_id = session_id
+        self.tail = tail
+        self.batches: list[Batch] = []
+        self.lasts: list[int] = []
+        self.records: list[tuple[int, bytes]] = []
+        self.run_ids: list[str] = []
+
+
+class MemoryStore:
+    """A `Store` that is gone with its process."""
+
+    def __init__(self) -> None:
+        self._epoch = secrets.token_hex(8)
+        self._sessions: dict[int, _Session] = {}
+        self._session_numbers: dict[str, int] = {}
+        self._runs: dict[str, RunRow] = {}
+        self._blobs: dict[str, Blob] = {}
+        self._closed = False
+
+    @property
+    def epoch(self) -> str:
+        """See `Store.epoch`."""
+        return self._epoch
+
+    def append(self, batch: Batch) -> None:
+        """See `Store.append`."""
+        session = self._sessions.get(batch.session_no)
+        if session is None or self._closed or batch.opens_session:
+            session = self._opened(batch)
+        tail = session.tail
+        tail.check(batch)
+        if has_edges(batch):
+            self._append_edges(batch, session)
+        else:
+            tail.advance(batch)
+        if batch.kinds:
+            session.lasts.append(batch.last_seq)
+            session.batches.append(batch if _is_bare(batch) else _bare(batch))
+        if batch.records:
+            session.records.append((batch.run_no, batch.records))
+
+    def _opened(self, batch: Batch) -> _Session:
+        self._check_open()
+        if batch.session_no in self._sessions or batch.opens_session in self._session_numbers:
+            raise refusal(batch, f"it opens session {batch.opens_session!r}, which is there already")
+        return _Session(batch.opens_session, new_tail(batch))
+
+    def _append_edges(self, batch: Batch, session: _Session) -> None:
+        session.tail.check_edges(batch)
+        if batch.opens_run in self._runs:
+            raise refusal(batch, f"it opens run {batch.opens_run!r}, which is there already")
+        session.tail.advance_edges(batch)
+        if batch.opens_session:
+            self._sessions[batch.session_no] = session
+            self._session_numbers[batch.opens_session] = batch.session_no
+        if batch.opens_run:
+            session.run_ids.append(batch.opens_run)
+            row = RunRow(batch.opens_run, batch.session_no, batch.run_no, batch.first_seq, None)
+            self._runs[batch.opens_run] = row
+        if batch.ends_run:
+            self._end_run(session, batch)
+        for blob in batch.blobs:
+            self._blobs.setdefault(blob.blob_id, blob)
+
+    def _end_run(self, session: _Session, batch: Batch) -> None:
+        run_id = next(run_id for run_id in session.run_ids if self._runs[run_id].run_no == batch.run_no)
+        self._runs[run_id] = msgspec.structs.replace(self._runs[run_id], last_seq=batch.last_seq)
+
+    def read(self, session_no: int, after_seq: int, max_bytes: int) -> list[Batch]:
+        """See `Store.read`."""
+        self._check_open()
+        session = self._sessions.get(session_no)
+        if session is None:
+            return []
+        start = end = bisect_right(session.lasts, after_seq)
+        size = 0
+        while end < len(session.batches) and (end == start or size < max_bytes):
+            size += len(session.batches[end].wire)
+            end += 1
+        return session.batches[start:end]
+
+    def earliest_seq(self, session_no: int) -> int:
+        """See `Store.earliest_seq`. Nothing is ever removed, so it is 1."""
+        self._check_open()
+        del session_no
+        return 1
+
+    def sessions(self) -> Iterator[SessionRow]:
+        """See `Store.sessions`."""
+        self._check_open()
+        return iter([self._row(number) for number in sorted(self._sessions)])
+
+    def session(self, session_id: str) -> SessionRow | None:
+        """See `Store.session`."""
+        self._check_open()
+        number = self._session_numbers.get(session_id)
+        return None if number is None else self._row(number)
+
+    def _row(self, session_no: int) -> SessionRow:
+        session = self._sessions[session_no]
+        tail = session.tail
+        return SessionRow(session_no, session.session_id, tail.next_seq - 1, tail.last_run_no, tail.closed)
+
+    def run(self, run_id: str) -> RunRow | None:
+        """See `Store.run`."""
+        self._check_open()
+        return self._runs.get(run_id)
+
+    def runs(self, session_no: int) -> list[RunRow]:
+        """See `Store.runs`."""
+        self._check_open()
+        session = self._sessions.get(session_no)
+        return [self._runs[run_id] for run_id in session.run_ids] if session else []
+
+    def records(self, session_no: int) -> Iterator[tuple[int, bytes]]:
+        """See `Store.records`."""
+        self._check_open()
+        session = self._sessions.get(session_no)
+        return iter(list(session.records) if session else [])
+
+    def read_blob(self, blob_id: str, offset: int, max_bytes: int) -> tuple[bytes, int, str] | None:
+        """See `Store.read_blob`."""
+        self._check_open()
+        blob = self._blobs.get(blob_id)
+        if blob is None:
+            return None
+        return blob.data[offset : offset + max_bytes], len(blob.data), blob.mime_type
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise JournalError("the journal is closed")
+
+
+def _is_bare(batch: Batch) -> bool:
+    return not batch.records and not has_edges(batch)
+
+
+def _bare(batch: Batch) -> Batch:
+    return Batch(
+        session_no=batch.session_no,
+        run_no=batch.run_no,
+        first_seq=batch.first_seq,
+        last_seq=batch.last_seq,
+        at=batch.at,
+        kinds=batch.kinds,
+        ends=batch.ends,
+        wire=batch.wire,
+    )

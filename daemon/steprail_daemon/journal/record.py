@@ -1,0 +1,127 @@
+"""Encoding of records, pure.
+
+The records of one batch are encoded as
+
+| bytes | content |
+|-------|---------|
+| 1     | version of the encoding, now 1 |
+| 4     | CRC-32 of what follows, little-endian |
+| rest  | MessagePack: an array of maps, one per record, whose key `type` tells the kind of record |
+
+Promise to later versions: fields of a record may be added with a default, and what an older version does not know it
+ignores; no field and no kind is renamed or given another meaning. A kind or an enumeration's value that is not known is
+an error and not skipped, since a replay that leaves out a fact would claim a state that is not so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, get_args
+from zlib import crc32
+
+import msgspec
+
+from steprail_daemon.core.events import PASSIVE_EVENTS, PassiveEvent
+from steprail_daemon.core.records import Fact, Record, StepEnded, StepSummary
+from steprail_daemon.journal.store import JournalError
+
+VERSION: Final = 1
+
+_VERSION_BYTE: Final = bytes([VERSION])
+_HEAD: Final = 5
+
+
+class RecordError(JournalError):
+    """Records could not be decoded."""
+
+
+class RecordCorruptError(RecordError):
+    """The bytes are not what was written."""
+
+
+class RecordVersionError(RecordError):
+    """The encoding is of a version that this program does not know. `version` is its number."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"records have encoding version {version}, this program reads version {VERSION}")
+        self.version = version
+
+
+class RecordUnknownError(RecordError):
+    """A record is of a kind, or has a value, that this program does not know."""
+
+
+class _Tagged(msgspec.Struct):
+    type: str = ""
+
+
+#: Kinds of records that this version knows.
+KNOWN_KINDS: Final[frozenset[str]] = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Record))
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Record])
+_tag_decoder = msgspec.msgpack.Decoder(list[_Tagged])
+
+
+def to_record(event: PassiveEvent | Fact) -> Record | None:
+    """Give what is recorded of an event: None for a passive one, a `StepSummary` for a step, else the fact itself."""
+    if type(event) in PASSIVE_EVENTS:
+        return None
+    if isinstance(event, StepEnded):
+        return _summary(event)
+    return event  # type: ignore[return-value]  # the set above leaves only facts
+
+
+def _summary(event: StepEnded) -> StepSummary:
+    step = event.step
+    return StepSummary(
+        number=step.number,
+        step_id=step.step_id,
+        tools=tuple(call.tool for call in step.tool_calls),
+        usage=step.usage,
+        cost=step.cost,
+        ended_at=step.ended_at,
+    )
+
+
+def encode_records(records: Sequence[Record]) -> bytes:
+    """Encode the records of one batch; no records give no bytes."""
+    if not records:
+        return b""
+    body = _encoder.encode(records)
+    return _VERSION_BYTE + crc32(body).to_bytes(4, "little") + body
+
+
+def decode_records(data: bytes) -> list[Record]:
+    """Decode what `encode_records` gave.
+
+    Raises:
+        RecordCorruptError: the bytes are too short, their checksum is wrong, or they are no records at all.
+        RecordVersionError: the encoding is of another version.
+        RecordUnknownError: a kind or a value of a later version is among them.
+    """
+    if not data:
+        return []
+    if data[0] != VERSION:
+        raise RecordVersionError(data[0])
+    body = memoryview(data)[_HEAD:]
+    if len(data) <= _HEAD or crc32(body) != int.from_bytes(data[1:_HEAD], "little"):
+        raise RecordCorruptError(f"records of {len(data)} bytes do not match their checksum")
+    try:
+        return _decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise RecordUnknownError(_describe(body, error)) from error
+    except msgspec.DecodeError as error:
+        raise RecordCorruptError(f"records are not MessagePack: {error}") from error
+
+
+def _describe(body: memoryview, error: msgspec.ValidationError) -> str:
+    """Name the kind that is not known, or else what the decoder did not like."""
+    try:
+        kinds = [tagged.type for tagged in _tag_decoder.decode(body)]
+    except msgspec.MsgspecError:
+        return f"records have a form that this program does not know: {error}"
+    unknown = sorted(set(kinds) - KNOWN_KINDS)
+    if unknown:
+        return f"records of a kind that this program does not know: {', '.join(map(repr, unknown))}"
+    return f"a record has a value that this program does not know: {error}"

@@ -1,0 +1,193 @@
+"""Opens the journal's file: makes it, checks its version, begins and ends a life. See the package docstring."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from pathlib import Path
+from typing import Final, Literal
+
+from steprail_daemon.journal.layout import LANES, STATEMENTS
+from steprail_daemon.journal.store import JournalError
+
+APPLICATION_ID: Final = 0x7370726C
+SCHEMA_VERSION: Final = 1
+
+Synchronous = Literal["normal", "full"]
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+_BATCHES = """
+CREATE TABLE batches_{lane} (
+    key INTEGER PRIMARY KEY,
+    run_no INTEGER NOT NULL,
+    last_seq INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    records BLOB,
+    entries BLOB NOT NULL,
+    wire BLOB NOT NULL
+) STRICT"""
+
+_TABLES = (
+    "CREATE TABLE sessions (session_no INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE, last_seq INTEGER) STRICT",
+    """
+CREATE TABLE runs (
+    session_no INTEGER NOT NULL,
+    run_no INTEGER NOT NULL,
+    run_id TEXT NOT NULL UNIQUE,
+    first_seq INTEGER NOT NULL,
+    last_seq INTEGER,
+    PRIMARY KEY (session_no, run_no)
+) STRICT, WITHOUT ROWID""",
+    """
+CREATE TABLE blobs (
+    blob_no INTEGER PRIMARY KEY,
+    blob_id TEXT NOT NULL UNIQUE,
+    mime_type TEXT NOT NULL,
+    data BLOB NOT NULL
+) STRICT""",
+    """
+CREATE TABLE life (
+    epoch TEXT NOT NULL,
+    boot_id TEXT NOT NULL,
+    synchronous TEXT NOT NULL,
+    clean INTEGER NOT NULL
+) STRICT""",
+)
+
+
+def describe(path: Path, error: Exception) -> str:
+    """Give the store's own words, with SQLite's name of the error where there is one."""
+    name = getattr(error, "sqlite_errorname", "")
+    return f"journal {path}: {error}" + (f" ({name})" if name else "")
+
+
+def read_boot_id() -> str:
+    """Give what identifies this start of the machine; empty if it cannot be told, which equals no other."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def open_for_writing(path: Path, synchronous: Synchronous, boot_id: str) -> tuple[sqlite3.Connection, str]:
+    """Open the file, made anew if there is none, begin a life, and give the writer's connection and the epoch.
+
+    The caller holds the lock of the state directory.
+
+    Raises:
+        JournalError: the file is not a journal, of a newer version, damaged, or cannot be opened.
+    """
+    connection: sqlite3.Connection | None = None
+    try:
+        _touch(path)
+        # The daemon may move the store to a thread of its own; that one thread at a time uses it is the caller's care.
+        connection = sqlite3.connect(
+            path, isolation_level=None, timeout=5.0, check_same_thread=False, cached_statements=STATEMENTS
+        )
+        new = _is_new(connection, path)
+        _set_journal_mode(connection)
+        if new:
+            _create(connection)
+        epoch = _begin_life(connection, synchronous, boot_id)
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA busy_timeout = 0")
+    except (sqlite3.Error, OSError, JournalError) as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, JournalError):
+            raise
+        raise JournalError(describe(path, error)) from error
+    return connection, epoch
+
+
+def _touch(path: Path) -> None:
+    """Make the file readable for its owner alone: it holds prompts. SQLite gives its side files the same mode."""
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return
+    os.close(descriptor)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def check_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is no journal or of a version that this program cannot read.
+
+    Raises:
+        JournalError: the file is such a one.
+    """
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application_id != APPLICATION_ID:
+        raise JournalError(
+            f"journal {path}: not a journal of steprail, its application id is {application_id:#x},"
+            f" not {APPLICATION_ID:#x}"
+        )
+    if not 1 <= version <= SCHEMA_VERSION:
+        raise JournalError(
+            f"journal {path}: its schema has version {version}, this program knows versions up to {SCHEMA_VERSION}"
+        )
+
+
+def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
+    (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    if objects == 0 and application_id == 0:
+        return True
+    check_version(connection, path)
+    return False
+
+
+def _set_journal_mode(connection: sqlite3.Connection) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise sqlite3.OperationalError(f"write-ahead logging is not possible here, SQLite stays in mode {mode!r}")
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _TABLES:
+        connection.execute(statement)
+    for lane in range(LANES):
+        connection.execute(_BATCHES.format(lane=lane))
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _begin_life(connection: sqlite3.Connection, synchronous: Synchronous, boot_id: str) -> str:
+    """Write and sync the row of `life`; give the epoch."""
+    # Unsynced, a crash could leave the clean mark of the life before on the disk and lose commits of this one.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("BEGIN IMMEDIATE")
+    row = connection.execute("SELECT epoch, boot_id, synchronous, clean FROM life").fetchone()
+    epoch = str(row[0]) if row and not _may_have_lost(row[1:], boot_id) else secrets.token_hex(8)
+    connection.execute("DELETE FROM life")
+    connection.execute("INSERT INTO life VALUES (?, ?, ?, 0)", (epoch, boot_id, synchronous))
+    connection.execute("COMMIT")
+    return epoch
+
+
+def _may_have_lost(life: tuple[str, str, int], boot_id: str) -> bool:
+    last_boot_id, synchronous, clean = life
+    same_boot = bool(boot_id) and boot_id == last_boot_id
+    return not clean and synchronous != "full" and not same_boot
+
+
+def end_life(connection: sqlite3.Connection) -> None:
+    """Mark the file as closed cleanly and move the write-ahead log into it.
+
+    Raises:
+        sqlite3.Error: that failed.
+    """
+    # The mark is the last frame of the log, so it is on the disk only if all commits before it are.
+    connection.execute("UPDATE life SET clean = 1")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

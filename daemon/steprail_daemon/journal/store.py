@@ -1,0 +1,132 @@
+"""The store of the journal as a protocol; this docstring and those of the methods are its semantics.
+
+A store keeps, per session, a gapless sequence of events in **batches**. A batch is the unit of commit: when `append`
+returns, the batch survives the death of every process (and with `synchronous = "full"` a power loss). A batch holds
+
+- the **wire form** of its events as opaque bytes, one entry after the other, with the end offset and the kind of each,
+  so that a cursor inside a batch and filters slice without decoding;
+- the **records**: facts that a replay folds, as opaque bytes; possibly none;
+- events of one run only, or of none (`run_no` 0): batches are cut at the edges of runs.
+
+A batch without events is allowed if it has records. Sessions are numbered 1, 2, 3 ... over the store's life, runs within
+a session likewise; both numbers are given by the caller, which is the single writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """A content that is too large for an event. `blob_id` is `sha256-` and the hexadecimal digest of `data`."""
+
+    blob_id: str
+    mime_type: str
+    data: bytes
+
+
+class Batch(msgspec.Struct, kw_only=True, gc=False):
+    """One unit of commit. `first_seq` is the sequence number of its first event, `last_seq` of its last.
+
+    Without events `last_seq` is `first_seq - 1`. `kinds` has one byte per event, `ends` a native-endian uint32 per event:
+    where its entry ends in `wire`. `at` is the time of the commit in Unix nanoseconds.
+    """
+
+    session_no: int
+    run_no: int
+    first_seq: int
+    last_seq: int
+    at: int
+    kinds: bytes
+    ends: bytes
+    wire: bytes
+    records: bytes = b""
+    #: Set in the first batch of a session: its public id.
+    opens_session: str = ""
+    #: Set in the first batch of a run: its public id.
+    opens_run: str = ""
+    #: Set in the last batch of a run.
+    ends_run: bool = False
+    #: Set in the last batch of a session.
+    closes_session: bool = False
+    blobs: tuple[Blob, ...] = ()
+
+
+class SessionRow(msgspec.Struct, frozen=True):
+    """A session as the store knows it. `closed`: its last batch was written."""
+
+    session_no: int
+    session_id: str
+    last_seq: int
+    last_run_no: int
+    closed: bool
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """A run as the store knows it. `last_seq` is None until the run ended."""
+
+    run_id: str
+    session_no: int
+    run_no: int
+    first_seq: int
+    last_seq: int | None
+
+
+class JournalError(Exception):
+    """The journal could not be written or read. `message` says what failed, in the store's own words."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Store(Protocol):
+    """See the module docstring. Not thread-safe; every method is called on one thread and does not block for long."""
+
+    @property
+    def epoch(self) -> str:
+        """Changes when commits may have been lost, so that clients do not trust old cursors."""
+
+    def append(self, batch: Batch) -> None:
+        """Commit a batch; durable when it returns.
+
+        Raises:
+            JournalError: nothing was written. Also if `first_seq` does not follow the session's last event.
+        """
+
+    def read(self, session_no: int, after_seq: int, max_bytes: int) -> list[Batch]:
+        """Give whole batches with events after `after_seq`, oldest first.
+
+        At least one if there is any; no further ones once `max_bytes` of wire form are reached. The first one may begin
+        at or before `after_seq`. Batches without events are left out, `records` and `blobs` are empty.
+
+        Raises:
+            JournalError: the store could not be read.
+        """
+
+    def earliest_seq(self, session_no: int) -> int:
+        """Give the first sequence number that is still kept, or `last_seq + 1` if there is none."""
+
+    def sessions(self) -> Iterator[SessionRow]:
+        """Give every session, by number."""
+
+    def session(self, session_id: str) -> SessionRow | None:
+        """Find a session by its public id."""
+
+    def run(self, run_id: str) -> RunRow | None:
+        """Find a run by its public id."""
+
+    def runs(self, session_no: int) -> list[RunRow]:
+        """Give the runs of a session, by number."""
+
+    def records(self, session_no: int) -> Iterator[tuple[int, bytes]]:
+        """Give `run_no` and records of every batch of a session that has some, oldest first."""
+
+    def read_blob(self, blob_id: str, offset: int, max_bytes: int) -> tuple[bytes, int, str] | None:
+        """Give a part of a blob, the size of the whole, and its MIME type; None if there is no such blob."""
+
+    def close(self) -> None:
+        """Close the store cleanly. Further calls raise JournalError."""

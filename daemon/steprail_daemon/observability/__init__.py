@@ -1,0 +1,1 @@
+"""Logs and metrics, moved by the core's events."""

@@ -1,0 +1,120 @@
+"""Protobuf's wire format, written by hand where a message is made for every event or at every decision.
+
+Only what such messages need. A field is given as its **tag**, the bytes before its value, made once by `tag`. What a
+tag is followed by comes in two forms: a **sized** value has its length before it, as strings and messages want it, and
+others have none. The encoding is one that every reader of protobuf takes; it differs from what protobuf's own library
+writes in that an empty string may be there although it need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+VARINT: Final = 0
+LENGTH_DELIMITED: Final = 2
+_FIXED64: Final = 1
+_FIXED32: Final = 5
+_WORD: Final = (1 << 64) - 1
+
+#: Integers below this are looked up in `VARINTS`.
+SMALL: Final = 4100
+
+
+def _spell(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+#: The integers below `SMALL` in their wire form.
+VARINTS: Final = tuple(_spell(number) for number in range(SMALL))
+
+
+def varint(number: int) -> bytes:
+    """Encode an integer; a negative one as its two's complement of 64 bits, as `int64` wants it."""
+    if 0 <= number < SMALL:
+        return VARINTS[number]
+    return _spell(number & _WORD)
+
+
+def tag(field: int, wire_type: int = LENGTH_DELIMITED) -> bytes:
+    """Encode the tag of a field."""
+    return _spell(field << 3 | wire_type)
+
+
+def sized(data: bytes) -> bytes:
+    """Put the length before a value."""
+    size = len(data)
+    return (VARINTS[size] if size < SMALL else _spell(size)) + data
+
+
+def delimited(field_tag: bytes, data: bytes) -> bytes:
+    """Encode a field that is a message or bytes."""
+    size = len(data)
+    return field_tag + (VARINTS[size] if size < SMALL else _spell(size)) + data
+
+
+def number(field_tag: bytes, value: int) -> bytes:
+    """Encode an integer, an enumeration or a boolean; nothing if zero, which is what an absent one means."""
+    return field_tag + varint(value) if value else b""
+
+
+def optional(field_tag: bytes, value: int | None) -> bytes:
+    """Encode an integer that can be unknown: nothing if None, and zero as zero."""
+    return b"" if value is None else field_tag + (VARINTS[value] if 0 <= value < SMALL else varint(value))
+
+
+@lru_cache(maxsize=64)
+def timespan(nanoseconds: int) -> bytes:
+    """Encode a sized `Duration` or, counted from 1970, a sized `Timestamp`. Not for times below zero.
+
+    The same times come again and again: the events of one commit share theirs, and most waits last no time.
+    """
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    inside = (b"\x08" + varint(seconds) if seconds else b"") + (b"\x10" + varint(rest) if rest else b"")
+    return VARINTS[len(inside)] + inside
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Give the integer that begins at `at`, and where it ends.
+
+    Raises:
+        IndexError: `data` ends within it.
+    """
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Walk over the fields of the message in `data[start:end]`: number, and where the value begins and ends.
+
+    Raises:
+        ValueError: a wire type that version 3 of protobuf does not have.
+        IndexError: `data` ends within a field.
+    """
+    at = start
+    while at < end:
+        key, at = read_varint(data, at)
+        kind = key & 7
+        if kind == LENGTH_DELIMITED:
+            size, at = read_varint(data, at)
+        elif kind == VARINT:
+            _, stop = read_varint(data, at)
+            size = stop - at
+        elif kind in (_FIXED64, _FIXED32):
+            size = 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {kind} at offset {at}")
+        yield key >> 3, at, at + size
+        at += size

@@ -1,0 +1,1 @@
+"""Public test kits: conformance of stores and drivers, playbook, fake clock."""

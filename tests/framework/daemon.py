@@ -1,0 +1,130 @@
+"""Runs the built daemon as a user would: the installed command line, a configuration file, a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+from steprail.client import Client
+from steprail.errors import StepRailError
+
+STEPRAIL = str(Path(sys.executable).parent / "steprail")
+START_SECONDS = 30.0
+END_SECONDS = 30.0
+
+
+class Daemon:
+    """One daemon with its directories. `agent_environment` is what its agent `claude` gets."""
+
+    def __init__(
+        self,
+        root: Path,
+        command: list[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        permission_mode: str = "bypass",
+        settings: str = "",
+    ) -> None:
+        self.root = root
+        self.state = root / "state"
+        self.workspace = root / "work"
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        self.address = f"unix:{root}/run/steprail.sock"
+        self.log = root / "daemon.log"
+        self.config = root / "steprail.toml"
+        self._process: subprocess.Popen[bytes] | None = None
+        variables = "\n".join(f'{name} = "{value}"' for name, value in (environment or {}).items())
+        quoted = ", ".join(f'"{part}"' for part in command)
+        self.config.write_text(
+            f"""version = 1
+{settings}
+[server]
+listen = ["{self.address}"]
+workspace_roots = ["{self.workspace}"]
+[agents.claude]
+command = [{quoted}]
+home = "isolated"
+permission_mode = "{permission_mode}"
+[agents.claude.environment.set]
+{variables}
+"""
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client of this daemon needs in its environment."""
+        return {
+            **os.environ,
+            "STEPRAIL_STATE_DIR": str(self.state),
+            "STEPRAIL_CONFIG": str(self.config),
+            "STEPRAIL_ADDRESS": self.address,
+        }
+
+    @property
+    def pid(self) -> int:
+        """Process id of the parent process."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        """Start the daemon and wait until it answers."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen([STEPRAIL, "serve"], env=self.environment, stdout=log, stderr=log)
+        await self.answering()
+
+    async def answering(self) -> None:
+        """Wait until the daemon answers calls."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                async with Client(self.address) as client:
+                    await client.get_server_info(timeout=2)
+                return
+            except StepRailError as error:
+                ended = self._process is not None and self._process.poll() is not None
+                if ended or time.monotonic() > deadline:
+                    raise AssertionError(f"the daemon does not answer: {error}\n{self.log.read_text()}") from error
+            await anyio.sleep(0.02)
+
+    def worker_pid(self) -> int:
+        """Find the worker below the parent process."""
+        for pid in children_of(self.pid):
+            if b"steprail_daemon.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        raise AssertionError(f"there is no worker\n{self.log.read_text()}")
+
+    def stop(self) -> int:
+        """Ask for the orderly end and wait for it; gives the exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(END_SECONDS)
+            raise AssertionError(f"the daemon did not end\n{self.log.read_text()}") from None
+
+
+def children_of(pid: int) -> list[int]:
+    """Give the children of a process."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextmanager
+def short_directory() -> Iterator[Path]:
+    """Make a directory whose path is short: a socket's may have 107 bytes, and pytest's own are long."""
+    path = Path(tempfile.mkdtemp(prefix="sr-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
