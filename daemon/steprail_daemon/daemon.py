@@ -1,7 +1,7 @@
 """The worker: builds everything, owns the top task group and the signals, and knows all concrete classes.
 
-It is started by the parent process (`steprail_daemon.parent`) as `python -m steprail_daemon.daemon`. Exit codes: 0 after
-a drain, 78 if the configuration or the journal cannot be used (starting again would not help), 1 otherwise.
+It is started by the parent process (`steprail_daemon.parent`) as `python -m steprail_daemon.daemon`. Exit codes: 0
+after a drain, 78 if the configuration or the journal cannot be used (starting again would not help), 1 otherwise.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from steprail_daemon.engine.recovery import recover
 from steprail_daemon.engine.settings import AgentSettings, EngineSettings
 from steprail_daemon.engine.system import SystemClock, SystemIds
 from steprail_daemon.engine.world import World
-from steprail_daemon.journal.record import Records
+from steprail_daemon.journal import record
 from steprail_daemon.journal.sqlite import SqliteStore
 from steprail_daemon.journal.store import JournalError, Store
 from steprail_daemon.journal.verify import Report, verify
@@ -53,9 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the worker until it is told to end; gives its exit code."""
     options = _read_arguments(arguments)
     try:
-        loaded = load_config(
-            options.set or {}, os.environ, path=options.config, state_directory=options.state_dir
-        )
+        loaded = load_config(options.set or {}, os.environ, path=options.config, state_directory=options.state_dir)
     except ConfigError as error:
         print_problem(str(error))
         return EX_CONFIG
@@ -170,7 +168,7 @@ def build_engine(
     world = World(
         settings=settings,
         store=store,
-        records=Records(),
+        records=record,
         encoders=WireEncoders(),
         clock=SystemClock(),
         ids=SystemIds(),
@@ -209,7 +207,9 @@ def _agent(name: str, agent: AgentConfig, loaded: LoadedConfig, environ: Mapping
         name=name,
         driver=agent.driver,
         command=agent.command,
-        environment=build_environment(environ, pass_=agent.environment.pass_, set_=agent.environment.set_),
+        environment=build_environment(
+            agent.environment.pass_, agent.environment.set_, environ, f"agents.{name}.environment"
+        ),
         isolated_home=home,
         model=agent.model,
         permission_mode=PermissionMode[agent.permission_mode.upper()],

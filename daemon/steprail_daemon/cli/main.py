@@ -7,41 +7,50 @@ from importlib import import_module
 
 import click
 
-# In the order of the help. A command's file is named like it, but `continue`, which Python does not allow.
-COMMANDS = (
-    "serve",
-    "run",
-    "continue",
-    "watch",
-    "stop",
-    "abort",
-    "decide",
-    "show",
-    "runs",
-    "sessions",
-    "close",
-    "agents",
-    "config",
-    "journal",
-    "demo",
-    "version",
-)
+# In the order of the help, each with its first sentence, so that the help imports none of them. A command's file is
+# named like it, but `continue`, which Python does not allow.
+COMMANDS = {
+    "serve": "Run the daemon in the foreground until SIGTERM or Ctrl-C.",
+    "run": "Start a run and show it as it happens.",
+    "continue": "Go on after a run that has ended, on the same conversation.",
+    "watch": "Show a run, or all runs of a session, as they happen.",
+    "stop": "Ask a run to stop at its next step boundary.",
+    "abort": "Cut a run off.",
+    "decide": "Decide about a step that waits.",
+    "show": "Print a run and its steps.",
+    "runs": "List runs, newest first.",
+    "sessions": "List sessions, newest first.",
+    "close": "End a session and its processes.",
+    "agents": "List the agents, and whether they can be used.",
+    "config": "Check the configuration, or print what is in force.",
+    "journal": "Look after the journal.",
+    "demo": "Show one stopped and continued run on this machine, without any account.",
+    "version": "Print the version of this program.",
+}
 
 
 class LazyGroup(click.Group):
-    """Imports the file of a command when the command is wanted."""
+    """Imports the file of a command when that command is wanted."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Give the names, in the order of the help."""
+        del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
+        del ctx
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"steprail_daemon.cli.commands.{cmd_name.replace('continue', 'continue_run')}")
         command: click.Command = module.command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

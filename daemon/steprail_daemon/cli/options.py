@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from steprail_daemon.cli.problems import EX_CONFIG, Problem
-
-if TYPE_CHECKING:
-    from steprail_daemon.config.load import LoadedConfig
+from steprail_daemon.cli.problems import ConfigProblem
+from steprail_daemon.config.load import ConfigError, LoadedConfig, load_config
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,15 +68,13 @@ def load(
     """Load the configuration.
 
     Raises:
-        Problem: with everything that is wrong with it; status 78.
+        ConfigProblem: with everything that is wrong with it.
     """
-    from steprail_daemon.config.load import ConfigError, load_config
-
     try:
         return load_config(dict(settings), os.environ, path=config, state_directory=state_dir)
     except ConfigError as error:
         problems = "\n".join(f"  {problem}" for problem in error.problems)
-        raise Problem(f"the configuration cannot be used:\n{problems}", status=EX_CONFIG) from None
+        raise ConfigProblem(f"the configuration cannot be used:\n{problems}") from None
 
 
 def find_address(flag: str | None) -> Address:

@@ -6,16 +6,16 @@ from typing import IO, Any
 
 import click
 
-EX_CONFIG = 78
-
 
 class Problem(click.ClickException):
-    """Ends the command. `message` is a clear sentence."""
-
-    def __init__(self, message: str, *, status: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = status
+    """Ends the command with status 1. `message` is a clear sentence."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the sentence to stderr."""
         click.echo(f"steprail: {self.format_message()}", file=file, err=file is None)
+
+
+class ConfigProblem(Problem):
+    """The configuration, or what it names, cannot be used. Starting again would not help: EX_CONFIG of sysexits.h."""
+
+    exit_code = 78

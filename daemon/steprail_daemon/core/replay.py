@@ -36,7 +36,6 @@ from steprail_daemon.core.records import (
     DecisionAsked,
     DecisionRecorded,
     Fact,
-    PermissionResolved,
     Record,
     RunCreated,
     RunEnded,
@@ -224,11 +223,6 @@ _RUN_FOLDS: dict[type, Callable[[RunView, Any], None]] = {
     RunEnded: _fold_end,
 }
 
-#: Records that change no run.
-RUN_IGNORES: frozenset[type] = frozenset(
-    {SessionCreated, SessionStateChanged, CapabilitiesChanged, RunCreated, AgentStarted, PermissionResolved}
-)
-
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
@@ -299,26 +293,28 @@ _SESSION_FOLDS: dict[type, Callable[[SessionView, Any], None]] = {
 }
 
 
-def replay_session(records: Iterable[tuple[int, Record]]) -> tuple[SessionView, dict[str, RunView]]:
-    """Fold a whole session: its records in order, each with the number of its run in the session, 0 for none.
+def replay_session(records: Iterable[Record]) -> tuple[SessionView, dict[str, RunView]]:
+    """Fold a whole session: its records in the order in which they happened.
 
-    Gives the session and its runs by id, in the order in which they were created.
+    A record of a run belongs to the run that was created last: a session has one live run at a time, and what is
+    recorded outside of runs changes none. Gives the session and its runs by id, in the order of their creation.
 
     Raises:
-        ValueError: the records do not begin with `SessionCreated`, or speak of a run before its `RunCreated`.
+        ValueError: the records do not begin with `SessionCreated`, or speak of a run before any `RunCreated`.
     """
-    numbered = iter(records)
-    first = next(numbered, None)
-    if first is None or not isinstance(first[1], SessionCreated):
+    ordered = iter(records)
+    first = next(ordered, None)
+    if not isinstance(first, SessionCreated):
         raise ValueError("a session's records begin with session_created")
-    session = open_session(first[1])
-    runs: dict[int, RunView] = {}
-    for run_no, record in numbered:
+    session = open_session(first)
+    runs: dict[str, RunView] = {}
+    run: RunView | None = None
+    for record in ordered:
         fold_session(session, record)
         if isinstance(record, RunCreated):
-            runs[run_no] = open_run(record)
-        elif run_no:
-            if run_no not in runs:
-                raise ValueError(f"run {run_no} has a record before its run_created")
-            fold_run(runs[run_no], record)
-    return session, {view.run_id: view for view in runs.values()}
+            run = runs[record.run_id] = open_run(record)
+        elif run is not None:
+            fold_run(run, record)
+        elif type(record) in _RUN_FOLDS:
+            raise ValueError(f"{type(record).__name__} before any run_created")
+    return session, runs

@@ -289,9 +289,16 @@ class Run:
     def _abort_queued(self, event: AbortRequested, at: int) -> list[Command]:
         return self._finish(ABORTED, at) if self._prompt_id is None else self._abort(event, at)
 
-    def _out_of_order(self, event: StepCompleted, at: int) -> list[Command]:
+    def _step_queued(self, event: StepCompleted, at: int) -> list[Command]:
+        if self._prompt_id is None:
+            return [AnswerBoundary(event.boundary_id, DecisionAction.STOP)]  # the tail of an earlier turn
         what = f"it completed a step ({event.boundary_id!r}) before it took the prompt"
         return self._fail(failures.protocol_error(what), at, *self._end_process("protocol error"))
+
+    def _permission_queued(self, event: PermissionAsked, at: int) -> list[Command]:
+        if self._prompt_id is None:
+            return [AnswerPermission(event.permission_id, False, policy.DENIAL_MESSAGE)]  # the tail of an earlier turn
+        return self._permission(event, at)
 
     def _turn_ended_queued(self, event: TurnEnded, at: int) -> list[Command]:
         if self._prompt_id is None:

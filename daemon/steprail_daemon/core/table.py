@@ -2,8 +2,9 @@
 
 **Rules first.** `TABLE` below is the whole of it: (state, class of event) -> row. A row names the method of
 `core.run.Run` that handles the event, and every state the run may be in afterwards; `core.diagram` draws the table. A
-pair that is not in the table is a bug of the daemon and raises `IllegalTransition`, nothing is guessed. What an agent
-or a timer can legitimately say too late has rows of its own, handled by `_ignore`.
+pair that is not in the table is a bug of the daemon and raises `IllegalTransition`, nothing is guessed. An agent cannot
+bring that about: whatever it says has a row in every state, and what it or a timer can legitimately say too late is
+handled by `_ignore`.
 
 **Facts first.** A handler decides by the view and a few private notes, emits facts, and then asks for effects. The view
 changes by folding the emitted facts (`core.replay`) and in no other way, so that a restart sees what was seen live.
@@ -78,19 +79,23 @@ TABLE: dict[tuple[RunState, type], Row] = {
     (QUEUED, StopRequested): Row("_stop_queued", (QUEUED, STOPPED)),
     (QUEUED, AbortRequested): Row("_abort_queued", (ABORTED, ABORTING)),
     (QUEUED, DecisionSubmitted): Row("_refuse_decision", ()),
-    (QUEUED, StepCompleted): Row("_out_of_order", (FAILED,)),
-    (QUEUED, PermissionAsked): Row("_permission", (QUEUED,)),
+    (QUEUED, StepCompleted): Row("_step_queued", (QUEUED, FAILED)),
+    (QUEUED, BoundaryCancelled): Row("_ignore", (QUEUED,)),  # the tail of an earlier turn
+    (QUEUED, ActivityPastGate): Row("_ignore", (QUEUED,)),  # likewise
+    (QUEUED, PermissionAsked): Row("_permission_queued", (QUEUED,)),
     (QUEUED, TurnEnded): Row("_turn_ended_queued", (QUEUED, FAILED)),
     (QUEUED, ProtocolFailed): Row("_protocol_failed", (FAILED,)),
     (QUEUED, AgentStartFailed): Row("_start_failed", (FAILED,)),
     (QUEUED, AgentExited): Row("_exited_queued", (FAILED,)),
     (QUEUED, DaemonRestarted): Row("_restarted", (FAILED,)),
     # The agent works.
+    (RUNNING, PromptConfirmed): Row("_ignore", (RUNNING,)),  # said again
     (RUNNING, StepCompleted): Row("_step", (RUNNING, AWAITING_DECISION, STOPPING)),
     (RUNNING, StopRequested): Row("_note_stop", (RUNNING,)),
     (RUNNING, AbortRequested): Row("_abort", (ABORTING,)),
     (RUNNING, DecisionSubmitted): Row("_refuse_decision", ()),
     (RUNNING, BoundaryCancelled): Row("_ignore", (RUNNING,)),  # crossed our answer
+    (RUNNING, ActivityPastGate): Row("_activity_past_gate", (FAILED,)),  # before our answer had reached it
     (RUNNING, PermissionAsked): Row("_permission", (RUNNING,)),
     (RUNNING, TurnEnded): Row("_turn_ended", (COMPLETED, FAILED)),
     (RUNNING, ProtocolFailed): Row("_protocol_failed", (FAILED,)),
@@ -98,6 +103,7 @@ TABLE: dict[tuple[RunState, type], Row] = {
     (RUNNING, TimerFired): Row("_timer", (RUNNING, FAILED)),
     (RUNNING, DaemonRestarted): Row("_restarted", (FAILED,)),
     # The agent is held at a boundary, a client is asked.
+    (AWAITING_DECISION, PromptConfirmed): Row("_ignore", (AWAITING_DECISION,)),
     (AWAITING_DECISION, StepCompleted): Row("_step_past_gate", (FAILED,)),
     (AWAITING_DECISION, StopRequested): Row("_stop_pending", (STOPPING,)),
     (AWAITING_DECISION, AbortRequested): Row("_abort", (ABORTING,)),
@@ -111,6 +117,7 @@ TABLE: dict[tuple[RunState, type], Row] = {
     (AWAITING_DECISION, TimerFired): Row("_timer", (AWAITING_DECISION, RUNNING, STOPPING, ABORTING, FAILED)),
     (AWAITING_DECISION, DaemonRestarted): Row("_restarted", (FAILED,)),
     # A stop was written to the agent and is not confirmed.
+    (STOPPING, PromptConfirmed): Row("_ignore", (STOPPING,)),
     (STOPPING, StepCompleted): Row("_step_past_gate", (FAILED,)),
     (STOPPING, StopRequested): Row("_note_stop", (STOPPING,)),
     (STOPPING, AbortRequested): Row("_abort", (ABORTING,)),

@@ -5,19 +5,18 @@ Every refusal names the field, what was wrong, and what is accepted.
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 from steprail_daemon.core.errors import Denied, Invalid, WrongState
 from steprail_daemon.core.model import (
     SECOND,
     Capabilities,
     Decider,
-    RuleScope,
     RunLimits,
     StepGate,
     StopRule,
 )
-from steprail_daemon.core.stops import problem
+from steprail_daemon.core.stops import already_met, problem
 from steprail_daemon.drivers.base import Driver
 from steprail_daemon.engine.facade import DeciderRequest, LimitsRequest
 from steprail_daemon.engine.settings import EngineSettings
@@ -33,14 +32,15 @@ def admit_cwd(cwd: str, roots: tuple[str, ...]) -> str:
         Invalid: CWD_INVALID.
         Denied: CWD_NOT_ALLOWED.
     """
-    if not os.path.isabs(cwd):
+    if "\0" in cwd or not Path(cwd).is_absolute():
         raise Invalid("CWD_INVALID", f"cwd must be an absolute path, not {cwd!r}", field="cwd")
-    if "\0" in cwd:
-        raise Invalid("CWD_INVALID", "cwd must not hold a NUL character", field="cwd")
-    real = os.path.realpath(cwd)
-    if not os.path.isdir(real):
-        what = "is no directory" if os.path.exists(real) else "does not exist"
-        raise Invalid("CWD_INVALID", f"cwd {cwd!r} {what}", field="cwd")
+    try:
+        resolved = Path(cwd).resolve(strict=True)
+    except OSError as error:
+        raise Invalid("CWD_INVALID", f"cwd {cwd!r} cannot be used: {error.strerror}", field="cwd") from error
+    if not resolved.is_dir():
+        raise Invalid("CWD_INVALID", f"cwd {cwd!r} is no directory", field="cwd")
+    real = str(resolved)
     if not any(real == root or real.startswith(root.rstrip("/") + "/") for root in roots):
         raise Denied("CWD_NOT_ALLOWED", f"cwd {cwd!r} lies under none of server.workspace_roots: {', '.join(roots)}")
     return real
@@ -78,7 +78,9 @@ def admit_rules(
     """
     if len(rules) > settings.max_rules:
         raise Invalid(
-            "RULE_INVALID", f"{len(rules)} rules were given; at most {settings.max_rules} are accepted", field="stop_rules"
+            "RULE_INVALID",
+            f"{len(rules)} rules were given; at most {settings.max_rules} are accepted",
+            field="stop_rules",
         )
     if rules and capabilities.step_gate is not StepGate.EXACT:
         raise _gate_missing("stop rules")
@@ -86,13 +88,13 @@ def admit_rules(
         wrong = problem(rule)
         if wrong:
             raise Invalid("RULE_INVALID", f"stop_rules[{index}]: {wrong}", field=f"stop_rules[{index}]")
-        condition = rule.condition
-        if condition.scope is RuleScope.SESSION and session_steps >= condition.at_least:
-            raise WrongState(
-                "RULE_ALREADY_MET",
-                f"rule {rule.rule_id!r}: the session has {session_steps} completed steps already",
-                rule_id=rule.rule_id,
-            )
+    met = already_met(rules, session_steps)
+    if met is not None:
+        raise WrongState(
+            "RULE_ALREADY_MET",
+            f"rule {met.rule_id!r} is met before the run begins: {met.message}",
+            rule_id=met.rule_id,
+        )
     return rules
 
 

@@ -9,12 +9,14 @@ import asyncio
 import hashlib
 import os
 import shutil
+from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from steprail_daemon.core.errors import Invalid, WrongState
 from steprail_daemon.core.model import Capabilities
-from steprail_daemon.core.shutdown import Ladder
+from steprail_daemon.core.shutdown import Ladder, Rung, RungKind
 from steprail_daemon.drivers.base import Driver, ProbeResult
 from steprail_daemon.engine.facade import AgentView
 from steprail_daemon.engine.ports import ExitStatus, Launcher
@@ -22,12 +24,13 @@ from steprail_daemon.engine.settings import AgentSettings, EngineSettings
 
 #: What a program may print before it is no version any more, in bytes.
 PROBE_BYTES = 64 * 1024
+_KILL = Ladder((Rung(RungKind.KILL, 0),))
 
 
 class Agents:
     """Probes agents and remembers what was found."""
 
-    def __init__(self, settings: EngineSettings, drivers: dict[str, Driver], launcher: Launcher) -> None:
+    def __init__(self, settings: EngineSettings, drivers: Mapping[str, Driver], launcher: Launcher) -> None:
         self._settings = settings
         self._drivers = drivers
         self._launcher = launcher
@@ -101,7 +104,7 @@ class Agents:
             return ProbeResult("", f"{path} did not tell its version within {timeout:g} s")
         finally:
             if not listener.exit_code.done() or listener.exit_code.cancelled():
-                await process.shut_down(Ladder.kill_only())
+                await process.shut_down(_KILL)
         return driver.read_probe(bytes(listener.output), code)
 
 
@@ -131,11 +134,11 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 def _mark_of(path: str) -> _Mark:
-    real = os.path.realpath(path)
-    found = os.stat(real)
-    return _Mark(real, found.st_ino, found.st_size, found.st_mtime_ns)
+    real = Path(path).resolve()
+    found = real.stat()
+    return _Mark(str(real), found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _sha256(path: str) -> str:
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -72,7 +72,9 @@ class BatchBuilder:
 
     def add_fact(self, fact: Fact) -> None:
         """Add a fact: its record and, if it is public, its event."""
-        self._records.append(self._codec.to_record(fact))
+        record = self._codec.to_record(fact)
+        if record is not None:
+            self._records.append(record)
         if type(fact) in self._kind_of:
             self.add(fact)
 
@@ -93,7 +95,7 @@ class BatchBuilder:
             kinds=bytes(self._kinds),
             ends=self._ends.tobytes(),
             wire=b"".join(self._entries),
-            records=self._codec.encode(self._records) if self._records else b"",
+            records=self._codec.encode_records(self._records) if self._records else b"",
             opens_session=self.opens_session,
             opens_run=self.opens_run,
             ends_run=self.ends_run,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import anyio
+
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.events import AbortRequested, RunEvent, StopRequested
-from steprail_daemon.core.model import DecisionSource
+from steprail_daemon.core.model import SECOND, DecisionSource
 from steprail_daemon.engine.engine import Engine
 from steprail_daemon.engine.runner import SessionRunner
 
 _REASON = "the daemon is draining"
+#: A run's end is published, so this only bounds a wait that the event ends.
+_LOOK_AGAIN_NS = 5 * SECOND
 
 
 async def drain(engine: Engine, *, window_ns: int, hurry: asyncio.Event) -> None:
@@ -40,29 +44,23 @@ def _tell_all(engine: Engine, event: RunEvent) -> None:
 
 
 async def _until_idle(engine: Engine, seconds: float, hurry: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            while not hurry.is_set():
-                live = next((runner for runner in engine.runners() if runner.run is not None), None)
-                if live is None:
-                    return
-                # One at a time: whichever ends last, each is looked at until none is live.
-                await _edge_or_hurry(live, hurry)
-    except TimeoutError:
-        return
+    """Wait until no run is live, until `hurry`, or so long."""
+    with anyio.move_on_after(seconds):
+        async with anyio.create_task_group() as tasks:
 
+            async def give_up() -> None:
+                await hurry.wait()
+                tasks.cancel_scope.cancel()
 
-async def _edge_or_hurry(runner: SessionRunner, hurry: asyncio.Event) -> None:
-    waits = [asyncio.ensure_future(runner.feed.wait(3_600_000_000_000)), asyncio.ensure_future(hurry.wait())]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+            tasks.start_soon(give_up)
+            for runner in engine.runners():
+                while runner.run is not None:
+                    await runner.feed.wait(_LOOK_AGAIN_NS)
+            tasks.cancel_scope.cancel()
 
 
 async def _ended(runner: SessionRunner) -> None:
     while runner.run is not None:
-        await runner.feed.wait(1_000_000_000)
+        await runner.feed.wait(_LOOK_AGAIN_NS)
     runner.host.end()
     await runner.host.gone()

@@ -14,9 +14,9 @@ from steprail_daemon.core.model import (
     RunSpec,
     RunState,
     SessionState,
-    StopRule,
 )
 from steprail_daemon.core.records import SessionCreated
+from steprail_daemon.core.replay import open_session
 from steprail_daemon.core.views import RunView, SessionView
 from steprail_daemon.drivers.base import Driver
 from steprail_daemon.engine import admission
@@ -33,7 +33,7 @@ from steprail_daemon.engine.facade import (
     StoredStep,
     Subscription,
 )
-from steprail_daemon.engine.runner import RunPlace, SessionRunner
+from steprail_daemon.engine.runner import SessionRunner
 from steprail_daemon.engine.steps import read_steps
 from steprail_daemon.engine.world import World
 
@@ -137,7 +137,7 @@ class Engine:
             capabilities=capabilities,
             created_at=at,
         )
-        runner = SessionRunner(world, new_session_view(created), self._last_session_no + 1, {})
+        runner = SessionRunner(world, open_session(created), self._last_session_no + 1, {})
         runner.open(created)
         self.add(runner)
         return runner.view
@@ -179,8 +179,7 @@ class Engine:
             runner.tell(AbortRequested("", "the session is closed"))
         runner.host.end()
         await runner.host.gone()
-        if runner.view.state is not SessionState.CLOSED:
-            runner.close()
+        runner.close()
         return runner.view
 
     def _runner(self, session_id: str) -> SessionRunner:
@@ -275,9 +274,7 @@ class Engine:
     def _driver(self, runner: SessionRunner) -> Driver:
         agent = self._world.agent(runner.view.agent)
         if agent is None:
-            raise WrongState(
-                "AGENT_UNAVAILABLE", f"agent {runner.view.agent!r} is not in the configuration any more"
-            )
+            raise WrongState("AGENT_UNAVAILABLE", f"agent {runner.view.agent!r} is not in the configuration any more")
         return self._world.drivers[agent.driver]
 
     def _start(self, runner: SessionRunner, spec: RunSpec) -> RunView:
@@ -331,9 +328,10 @@ class Engine:
 
     def steps(self, run_id: str, after_number: int, limit: int) -> list[StoredStep]:
         """See `Facade`."""
-        view = self.get_run(run_id)
+        self.get_run(run_id)
         runner = self._session_of_run[run_id]
-        return read_steps(self._world.store, runner.session_no, runner.places[run_id], view, after_number, limit)
+        place = runner.places[run_id]
+        return read_steps(self._world.store, runner.session_no, place, after_number=after_number, limit=limit)
 
     async def wait_run(self, run_id: str, *, attention: bool, timeout_ns: int) -> RunView:
         """See `Facade`."""
@@ -397,30 +395,9 @@ class Engine:
             await asyncio.sleep(0)
 
 
-def new_session_view(created: SessionCreated) -> SessionView:
-    """Give the view of a session just made."""
-    return SessionView(
-        session_id=created.session_id,
-        agent=created.agent,
-        cwd=created.cwd,
-        agent_session_id=created.agent_session_id,
-        permission_mode=created.permission_mode,
-        model=created.model,
-        labels=created.labels,
-        tenant=created.tenant,
-        owner=created.owner,
-        capabilities=created.capabilities,
-        created_at=created.created_at,
-        last_active_at=created.created_at,
-    )
-
-
 def _decider_of(request: ContinueRun, old: RunSpec) -> DeciderRequest | None:
     if not request.inherit_decider:
         return request.decider
     if old.decider is None:
         return None
     return DeciderRequest(old.decider.timeout_ns, old.decider.on_timeout)
-
-
-__all__ = ["Engine", "RunPlace", "StopRule", "new_session_view"]

@@ -13,7 +13,6 @@ import msgspec
 
 from steprail_daemon.core.model import (
     Capabilities,
-    Decider,
     Decision,
     DecisionAction,
     OnTimeout,

@@ -7,13 +7,14 @@ runner's affair. Everything runs on the loop's thread.
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
+from pathlib import Path
 from typing import Protocol
 
 from steprail_daemon.core.commands import AgentCommand
 from steprail_daemon.core.events import AgentEvent, AgentExited, AgentReady
 from steprail_daemon.core.model import Failure, FailureFault
-from steprail_daemon.core.shutdown import Ladder
+from steprail_daemon.core.shutdown import Ladder, RungKind
 from steprail_daemon.core.views import SessionView
 from steprail_daemon.drivers.base import Channel, Codec, CodecSettings, LaunchSpec
 from steprail_daemon.engine.ports import AgentProcess, ExitStatus
@@ -21,6 +22,8 @@ from steprail_daemon.engine.world import World
 
 #: What of the agent's stderr goes into a failure, in bytes.
 STDERR_SHOWN = 2048
+
+log = logging.getLogger("steprail.engine")
 
 
 class HostListener(Protocol):
@@ -52,14 +55,24 @@ class AgentHost:
         self._gone = asyncio.Event()
         self._gone.set()
         self._ending = False
+        self._handshaken = False
         self._read_size = 128 * 1024
         self.version = ""
-        self.ready = False
 
     @property
     def up(self) -> bool:
         """Whether there is a process, or will be."""
         return self._starting or self._process is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the agent takes prompts: it answered its handshake and is not being ended."""
+        return self._handshaken and not self._ending
+
+    @property
+    def ending(self) -> bool:
+        """Whether the process is being ended by us."""
+        return self._ending
 
     @property
     def resumed(self) -> bool:
@@ -108,8 +121,7 @@ class AgentHost:
             )
         )
         try:
-            for directory in plan.directories:
-                os.makedirs(directory, mode=0o700, exist_ok=True)
+            _make_directories(plan.directories)
             process = await world.launcher.spawn(
                 plan.argv, {**agent.environment, **plan.environment}, view.cwd, _Handlers(self)
             )
@@ -131,7 +143,7 @@ class AgentHost:
         seconds = self._world.settings.start_timeout_ns / 1e9
         self._start_timer = self._world.loop.call_later(seconds, self._start_timed_out)
         if self._ending:
-            self.end()
+            self._climb_down(process)
         elif self._codec is not None:
             self._codec.start()
             self._write(process, self._codec)
@@ -144,7 +156,14 @@ class AgentHost:
     def _write(self, process: AgentProcess, codec: Codec) -> None:
         data = codec.data_to_send()
         if data:
+            self._put(process, data)
+
+    def _put(self, process: AgentProcess, data: bytes) -> None:
+        try:
             process.write(data)
+        except BufferError as error:
+            log.warning("agent of %s does not read its input and is ended: %s", self._view.session_id, error)
+            self.end()
 
     def send(self, commands: list[AgentCommand]) -> None:
         """Give the agent commands, in their order. Without a process they come to nothing; its exit was told."""
@@ -173,18 +192,21 @@ class AgentHost:
 
     def end(self) -> None:
         """Begin to end the agent's process tree by the ladder; the listener hears of the exit."""
+        if self._ending or not self.up:
+            return
         self._ending = True
         if self._process is not None:
-            self._world.start_task(self._run_ladder, f"end agent of {self._view.session_id}")
+            self._climb_down(self._process)
 
-    async def _run_ladder(self) -> None:
-        process, codec = self._process, self._codec
-        if process is None:
-            return
+    def _climb_down(self, process: AgentProcess) -> None:
         ladder: Ladder = self._world.settings.ladder
-        if codec is None or not codec.eof_is_safe():
-            ladder = ladder.without_eof()
-        await process.shut_down(ladder)
+        if self._codec is None or not self._codec.eof_is_safe():
+            ladder = ladder.without(RungKind.EOF)
+
+        async def climb_down() -> None:
+            await process.shut_down(ladder)
+
+        self._world.start_task(climb_down, f"end agent of {self._view.session_id}")
 
     async def gone(self) -> None:
         """Wait until there is no process. Bounded by the ladder once `end` was called."""
@@ -202,9 +224,9 @@ class AgentHost:
             # Protocol chores have timers of their own in the CLI and wait for no commit.
             owed = codec.data_to_send()
             if owed:
-                process.write(owed)
+                self._put(process, owed)
         if events:
-            if not self.ready:
+            if not self._handshaken:
                 self._look_for_ready(events)
             self._listener.agent_said(events)
 
@@ -218,7 +240,7 @@ class AgentHost:
                     self.end()
                     return
                 self.version = event.version
-                self.ready = True
+                self._handshaken = True
 
     def on_stdout_eof(self) -> None:
         """Take the end of stdout; a last line without its end may be complete all the same."""
@@ -231,15 +253,15 @@ class AgentHost:
         """Take the exit, and tell it as what it was: a failed start or the end of an agent that was up."""
         process = self._process
         stderr = process.stderr_tail[-STDERR_SHOWN:].decode("utf-8", "replace").strip() if process is not None else ""
-        was_ready, failure = self.ready, self._failure
+        was_up, failure = self._handshaken, self._failure
         if self._start_timer is not None:
             self._start_timer.cancel()
         self._process = None
         self._codec = None
         self._starting = False
-        self.ready = False
+        self._handshaken = False
         self._gone.set()
-        if was_ready:
+        if was_up:
             self._listener.agent_exited(AgentExited(status.code, status.signal, stderr))
             return
         how = f"exit code {status.code}" if status.code is not None else f"signal {status.signal}"
@@ -265,3 +287,8 @@ class _Handlers:
 
 def _start_failure(message: str) -> Failure:
     return Failure(reason="AGENT_START_FAILED", message=message, fault=FailureFault.ENVIRONMENT, retryable=False)
+
+
+def _make_directories(paths: tuple[str, ...]) -> None:
+    for path in paths:
+        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)

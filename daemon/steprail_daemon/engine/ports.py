@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from steprail_daemon.core.events import PassiveEvent
@@ -122,13 +122,13 @@ class Encoders(Protocol):
 class RecordCodec(Protocol):
     """Gives records the form in which the store keeps them."""
 
-    def to_record(self, fact: Fact) -> Record:
+    def to_record(self, event: Fact) -> Record | None:
         """Give what is recorded of a fact."""
 
-    def encode(self, records: list[Record]) -> bytes:
+    def encode_records(self, records: Sequence[Record]) -> bytes:
         """Encode the records of one batch."""
 
-    def decode(self, data: bytes) -> list[Record]:
+    def decode_records(self, data: bytes) -> list[Record]:
         """Decode the records of one batch.
 
         Raises:

@@ -1,8 +1,8 @@
 """What the engine does at its start: takes up the sessions of the journal and ends what is live no more.
 
-No run stays live without a live child. The children of an earlier life are gone (the parent process saw to it), so every
-run that the journal shows as live is closed with one terminal event, and its session waits without a process for the
-next run, which resumes from the agent's own store. A prompt is never sent again by itself.
+No run stays live without a live child. The children of an earlier life are gone (the parent process saw to it), so
+every run that the journal shows as live is closed with one terminal event, and its session waits without a process for
+the next run, which resumes from the agent's own store. A prompt is never sent again by itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from steprail_daemon.core.events import DaemonRestarted
 from steprail_daemon.core.records import Record
 from steprail_daemon.core.replay import replay_session
 from steprail_daemon.core.run import Run
-from steprail_daemon.core.views import RunView, SessionView
+from steprail_daemon.core.views import RunView
 from steprail_daemon.engine.runner import RunPlace, SessionRunner
 from steprail_daemon.engine.world import World
 from steprail_daemon.journal.store import SessionRow
@@ -32,9 +32,6 @@ def _recover_session(world: World, row: SessionRow) -> SessionRunner:
     view, runs = replay_session(_records(world, row.session_no))
     view.last_seq = row.last_seq
     places = _places(world, row.session_no, runs)
-    view.run_ids = list(places)
-    view.steps_before = sum(place.view.step_count for place in places.values() if place.view.ended)
-    view.active_run_id = ""
     runner = SessionRunner(world, view, row.session_no, places)
     for place in places.values():
         if not place.view.ended:
@@ -45,7 +42,7 @@ def _recover_session(world: World, row: SessionRow) -> SessionRunner:
 
 def _records(world: World, session_no: int) -> Iterator[Record]:
     for _run_no, data in world.store.records(session_no):
-        yield from world.records.decode(data)
+        yield from world.records.decode_records(data)
 
 
 def _places(world: World, session_no: int, runs: dict[str, RunView]) -> dict[str, RunPlace]:
@@ -53,6 +50,3 @@ def _places(world: World, session_no: int, runs: dict[str, RunView]) -> dict[str
         row.run_id: RunPlace(row.run_no, row.first_seq, row.last_seq, runs[row.run_id])
         for row in world.store.runs(session_no)
     }
-
-
-__all__ = ["SessionView", "recover"]

@@ -1,9 +1,9 @@
 """The one interpreter: what happens to a session goes through here, one event at a time, synchronously.
 
-One call from the read callback decodes (in the host), runs the core, commits, writes the answer and publishes, in this
-order and without a task in between. The order is the promise: **everything that a call recorded is committed before any
-effect of it leaves the daemon, and before anybody sees it.** When the journal refuses a commit the session stands still:
-nothing is answered, the agent is not read, and the commit is tried again until it holds or patience ends.
+One call from the read callback decodes (in the host), runs the core, commits, writes the answer and publishes, in
+this order and without a task in between. The order is the promise: **everything that a call recorded is committed
+before any effect of it leaves the daemon, and before anybody sees it.** When the journal refuses a commit the session
+stands still: nothing is answered, the agent is not read, and the commit is tried again until it holds or patience ends.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ class SessionRunner:
         self._deferred: list[Callable[[], None]] = []
         self._stalled_since: int | None = None
         self._gate_shut = False
+        self._prompted = False
         self._at = 0
         self._state_reason = ""
         self.on_run_edge: Callable[[], None] = lambda: None
@@ -134,7 +135,7 @@ class SessionRunner:
         self._refuse_while_stalled()
         run_no = len(self.places) + 1
         at = self.world.clock.now()
-        run, commands = Run.create(run_id, self.view.session_id, spec, at)
+        run, commands = Run.create(run_id, self.view.session_id, spec, at, steps_before=self.view.steps_before)
         self._begin(run_no, run_id, 0)
         self._builder.opens_run = run_id
         first_seq = self._builder.seq + 1
@@ -144,9 +145,11 @@ class SessionRunner:
         self._commit_or_refuse()
         self._commands.extend(command for command in commands if not isinstance(command, Emit))
         self.run = run
+        self._prompted = False
         self.places[run_id] = RunPlace(run_no, first_seq, None, run.view)
-        self.view.run_ids.append(run_id)
-        self.view.active_run_id = run_id
+        for command in commands:
+            if isinstance(command, Emit):
+                fold_session(self.view, command.fact)
         self._assembly.reset()
         self.on_run_edge()
         if not self.host.up:
@@ -175,10 +178,12 @@ class SessionRunner:
             raise _journal_unavailable("it was not recorded yet")
 
     def close(self) -> None:
-        """Record that the session is closed. No run may be live and the process must be gone."""
+        """Record that the session is closed, unless it is. No run may be live and the process must be gone."""
+        if self.view.state is SessionState.CLOSED:
+            return
         self._begin(0, "", 0)
         self._builder.closes_session = True
-        self._add_session_fact(SessionStateChanged(SessionState.CLOSED, self.view.state))
+        self._emit(SessionStateChanged(SessionState.CLOSED, self.view.state))
         self._settle()
 
     def recover(self, run: Run, event: RunEvent) -> None:
@@ -217,7 +222,11 @@ class SessionRunner:
     def agent_exited(self, event: AgentExited) -> None:
         """See `HostListener`."""
         how = f"exit code {event.code}" if event.code is not None else f"signal {event.signal}"
-        self._outside(lambda: self._without_agent(event, f"the agent's process ended: {how}"))
+        if self.host.ending and self.run is not None and not self._prompted:
+            # The process that went was an earlier run's; this one has not been begun and gets its own.
+            self.host.start(resume=self._has_conversation())
+        else:
+            self._outside(lambda: self._without_agent(event, f"the agent's process ended: {how}"))
 
     def _without_agent(self, event: RunEvent, reason: str) -> None:
         self._gate_shut = False
@@ -290,19 +299,21 @@ class SessionRunner:
     def _took_up(self, event: PromptConfirmed) -> None:
         session = event.agent_session_id or self.view.agent_session_id
         model = event.model or self.view.model
+        self._assembly.begin(self._at)
         self._emit(AgentStarted(self.view.agent, self.host.version, model, session, self.host.resumed))
 
     def _past_gate(self, event: AgentEvent) -> None:
         if getattr(event, "subagent_id", "") or getattr(event, "parent_call_id", ""):
             return
         self._gate_shut = False
-        if self.run is not None:
+        if self.run is not None and self.run.gated:
             self._drive(ActivityPastGate(type(event).__name__))
 
     def _try_prompt(self) -> None:
         run = self.run
         if run is None or not self.host.ready:
             return
+        self._prompted = True
         prompt_id = self.world.ids.new_uuid()
         self._commands.append(SendPrompt(prompt_id, run.view.spec.prompt))
         self._drive(PromptSent(prompt_id))
@@ -323,6 +334,7 @@ class SessionRunner:
                 self._commands.append(command)
 
     def _emit(self, fact: Fact) -> None:
+        fold_session(self.view, fact)
         if type(fact) is RunEnded:
             self._builder.ends_run = True
         self._builder.add_fact(fact)
@@ -332,20 +344,13 @@ class SessionRunner:
         place.last_seq = self._builder.seq
         self._cut()
         self.run = None
-        self.view.active_run_id = ""
-        self.view.steps_before += run.view.step_count
-        self.view.last_active_at = self._at
         self._assembly.reset()
         self._begin(0, "", 0)
         self._commands.append(FinishRun())
 
     def _lower_gate(self, reason: str) -> None:
         lowered = msgspec.structs.replace(self.view.capabilities, step_gate=StepGate.BEST_EFFORT)
-        self._add_session_fact(CapabilitiesChanged(lowered, reason))
-
-    def _add_session_fact(self, fact: SessionStateChanged | CapabilitiesChanged) -> None:
-        fold_session(self.view, fact)
-        self._builder.add_fact(fact)
+        self._emit(CapabilitiesChanged(lowered, reason))
 
     def _has_conversation(self) -> bool:
         return any(place.view.started_at is not None for place in self.places.values())
@@ -436,7 +441,7 @@ class SessionRunner:
             return
         reason, self._state_reason = self._state_reason, ""
         self._begin(0, "", 0)
-        self._add_session_fact(SessionStateChanged(state, view.state, reason))
+        self._emit(SessionStateChanged(state, view.state, reason))
         self._settle()
 
     # --- a journal that refuses -------------------------------------------------------------------------------------

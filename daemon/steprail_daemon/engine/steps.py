@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 
-from steprail_daemon.core.views import RunView
 from steprail_daemon.engine.broker import SLICE_BYTES
 from steprail_daemon.engine.facade import StoredStep
 from steprail_daemon.engine.runner import RunPlace
@@ -14,9 +13,7 @@ from steprail_daemon.journal.store import Batch, Store
 STEP_END = 29
 
 
-def read_steps(
-    store: Store, session_no: int, place: RunPlace, view: RunView, after_number: int, limit: int
-) -> list[StoredStep]:
+def read_steps(store: Store, session_no: int, place: RunPlace, *, after_number: int, limit: int) -> list[StoredStep]:
     """Give at most `limit` steps after `after_number`.
 
     The nth `step_end` of a run is step n, since numbers have no gaps.
@@ -24,6 +21,7 @@ def read_steps(
     Raises:
         JournalError: the store could not be read.
     """
+    view = place.view
     found: list[StoredStep] = []
     number = 0
     seq = place.first_seq - 1

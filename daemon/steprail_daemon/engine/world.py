@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -31,7 +31,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     ids: IdSource
     launcher: Launcher
-    drivers: dict[str, Driver]
+    drivers: Mapping[str, Driver]
     loop: asyncio.AbstractEventLoop
     start_task: StartTask
 

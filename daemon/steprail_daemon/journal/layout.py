@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 from zlib import crc32
 
@@ -23,9 +22,6 @@ LANES: Final = 64
 #: Prepared statements that a connection keeps: three kinds are used often, each once per lane.
 STATEMENTS: Final = 4 * LANES
 
-#: Gives the numbers of a row in the form in which the checksum takes them.
-pack_head: Final = struct.Struct("<qqqq").pack
-
 
 def pack_key(session_no: int, first_seq: int, sub: int) -> int:
     """Give the key of a batch."""
@@ -43,9 +39,9 @@ def key_range(session_no: int) -> tuple[int, int]:
     return low, low | ((1 << SESSION_SHIFT) - 1)
 
 
-def checksum(head: bytes, records: bytes | None, entries: bytes, wire: bytes) -> int:
-    """Give the CRC-32 over a row of batches; `head` is `pack_head` of its key, run_no, last_seq and at."""
-    value = crc32(head)
-    if records:
-        value = crc32(records, value)
-    return crc32(wire, crc32(entries, value))
+def checksum(key: int, numbers: int, records: bytes | None, events: bytes) -> int:
+    """Give the checksum of a row of batches; `numbers` is the exclusive or of run_no, last_seq and at."""
+    # As a start value the numbers cost a tenth of what packing them into bytes does.
+    mixed = key ^ numbers
+    start = (mixed ^ mixed >> 32) & 0xFFFF_FFFF
+    return crc32(events, crc32(records, start)) if records else crc32(events, start)

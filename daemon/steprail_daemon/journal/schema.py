@@ -26,8 +26,7 @@ CREATE TABLE batches_{lane} (
     at INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
     records BLOB,
-    entries BLOB NOT NULL,
-    wire BLOB NOT NULL
+    events BLOB NOT NULL
 ) STRICT"""
 
 _TABLES = (

@@ -27,7 +27,6 @@ from steprail_daemon.journal.layout import (
     SUB_BITS,
     checksum,
     key_range,
-    pack_head,
     pack_key,
     unpack_key,
 )
@@ -38,9 +37,9 @@ from steprail_daemon.journal.tail import Tail, has_edges, new_tail
 _PAGE: Final = 256
 
 # What is put into the statements is a lane, a number of our own (S608).
-_INSERT = [f"INSERT INTO batches_{lane} VALUES (?, ?, ?, ?, ?, ?, ?, ?)" for lane in range(LANES)]  # noqa: S608
+_INSERT = [f"INSERT INTO batches_{lane} VALUES (?, ?, ?, ?, ?, ?, ?)" for lane in range(LANES)]  # noqa: S608
 _READ = [
-    f"SELECT key, run_no, last_seq, at, entries, wire FROM batches_{lane}"  # noqa: S608
+    f"SELECT key, run_no, last_seq, at, events FROM batches_{lane}"  # noqa: S608
     " WHERE key BETWEEN coalesce("
     f"(SELECT key FROM batches_{lane} WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1), ?) AND ?"
     " AND last_seq > ? ORDER BY key"
@@ -70,7 +69,7 @@ _ADD_BLOB = "INSERT INTO blobs (blob_id, mime_type, data) VALUES (?, ?, ?) ON CO
 _END_RUN = "UPDATE runs SET last_seq = ? WHERE session_no = ? AND run_no = ?"
 _CLOSE_SESSION = "UPDATE sessions SET last_seq = ? WHERE session_no = ?"
 
-_Row = tuple[int, int, int, int, int, bytes | None, bytes, bytes]
+_Row = tuple[int, int, int, int, int, bytes | None, bytes]
 
 
 class SqliteStore:
@@ -111,20 +110,12 @@ class SqliteStore:
         if tail is None or batch.opens_session:
             tail = self._load_tail(batch)
         tail.check(batch)
-        last_seq, at, run_no, wire = batch.last_seq, batch.at, batch.run_no, batch.wire
+        run_no, last_seq, at = batch.run_no, batch.last_seq, batch.at
         key = pack_key(session_no, batch.first_seq, tail.sub)
         records = batch.records or None
-        entries = batch.kinds + batch.ends
-        row = (
-            key,
-            run_no,
-            last_seq,
-            at,
-            checksum(pack_head(key, run_no, last_seq, at), records, entries, wire),
-            records,
-            entries,
-            wire,
-        )
+        events = b"".join((batch.kinds, batch.ends, batch.wire))
+        digest = checksum(key, run_no ^ last_seq ^ at, records, events)
+        row = (key, run_no, last_seq, at, digest, records, events)
         if has_edges(batch):
             self._append_edges(batch, tail, row)
             return
@@ -230,7 +221,7 @@ class SqliteStore:
         try:
             cursor = self._db.execute(_READ[session_no % LANES], (low, upto, low, high, after_seq))
             try:
-                for key, run_no, last_seq, at, entries, wire in cursor:
+                for key, run_no, last_seq, at, events in cursor:
                     first_seq = (key >> SUB_BITS) & SEQ_MASK
                     count = last_seq - first_seq + 1
                     if not count:
@@ -242,12 +233,12 @@ class SqliteStore:
                             first_seq=first_seq,
                             last_seq=last_seq,
                             at=at,
-                            kinds=entries[:count],
-                            ends=entries[count:],
-                            wire=wire,
+                            kinds=events[:count],
+                            ends=events[count : 5 * count],
+                            wire=events[5 * count :],
                         )
                     )
-                    size += len(wire)
+                    size += len(events) - 5 * count
                     if size >= max_bytes:
                         break
             finally:

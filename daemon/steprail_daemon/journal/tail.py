@@ -44,7 +44,7 @@ class Tail:
             first != self.next_seq
             or len(batch.kinds) != count
             or len(ends) != 4 * count
-            or (int.from_bytes(ends[-4:], "little") if count else 0) != len(batch.wire)
+            or int.from_bytes(ends[-4:], "little") != len(batch.wire)
             or (batch.run_no not in self.open_runs and batch.run_no and not batch.opens_run)
             or self.closed
             or last > MAX_SEQ

@@ -1,14 +1,15 @@
 """Checks a journal's file offline, or beside a live daemon: it reads one snapshot and writes nothing.
 
-Checked are SQLite's own structures, the checksum and the framing of every batch, the gapless order of every session, that
-every record can be decoded, and that the tables of sessions, runs and blobs agree with the batches.
+Checked are SQLite's own structures, the checksum and the framing of every batch, the gapless order of every session,
+that every record can be decoded, and that the tables of sessions, runs and blobs agree with the batches.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -17,7 +18,7 @@ import msgspec
 
 from steprail_daemon.core.records import RunEnded
 from steprail_daemon.journal.framing import framing_problem
-from steprail_daemon.journal.layout import LANES, checksum, pack_head, unpack_key
+from steprail_daemon.journal.layout import LANES, checksum, key_range, unpack_key
 from steprail_daemon.journal.record import RecordError, decode_records
 from steprail_daemon.journal.schema import check_version, describe
 from steprail_daemon.journal.store import JournalError
@@ -70,9 +71,16 @@ def verify(path: Path) -> Report:
 def _open(path: Path) -> sqlite3.Connection:
     path.stat()
     uri = f"file:{quote(str(path.absolute()))}?mode=ro"
-    # Without a log nobody writes, and a file on a read-only medium can only be read as one that does not change.
-    if not path.with_name(path.name + "-wal").exists():
-        uri += "&immutable=1"
+    try:
+        return _snapshot(uri, path)
+    except sqlite3.OperationalError:
+        # On a read-only medium SQLite cannot make its side files; without a log there is nothing that they would tell.
+        if path.with_name(path.name + "-wal").exists():
+            raise
+        return _snapshot(uri + "&immutable=1", path)
+
+
+def _snapshot(uri: str, path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=5.0)
     try:
         check_version(connection, path)
@@ -84,24 +92,40 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 class _Run(msgspec.Struct):
-    """What the batches say of a run."""
+    """What the batches say of a run: where it begins and ends, and how many terminal records it has."""
 
     first_seq: int
     last_seq: int
-    ends: int = 0
+    terminal: int = 0
 
 
 class _Session(msgspec.Struct):
     """What the batches say of a session up to where the check is."""
 
+    number: int
     earliest: int
     next_seq: int
     sub: int
     runs: dict[int, _Run] = {}
 
+    @property
+    def place(self) -> str:
+        return f"session {self.number}"
 
-_Row = tuple[int, int, int, int, int, bytes | None, bytes, bytes]
-_RunTable = dict[int, tuple[int, int | None]]
+
+class _Row(msgspec.Struct, frozen=True):
+    """One row of a table of batches, its key taken apart."""
+
+    session_no: int
+    first_seq: int
+    sub: int
+    run_no: int
+    last_seq: int
+    records: bytes | None
+
+    @property
+    def place(self) -> str:
+        return f"session {self.session_no}, batch at {self.first_seq}/{self.sub}"
 
 
 class _Check:
@@ -114,10 +138,10 @@ class _Check:
     def run(self) -> Report:
         self._guarded("file", self._integrity)
         for lane in range(LANES):
-            self._guarded(f"batches_{lane}", lambda: self._lane(lane))  # noqa: B023  # called before the next turn
-        self._guarded("sessions", self._sessions_without_batches)
-        self._guarded("runs", self._runs_without_session)
-        self._guarded("blobs", self._blobs)
+            self._guarded(f"table batches_{lane}", partial(self._lane, lane))
+        self._guarded("table sessions", self._sessions_without_batches)
+        self._guarded("table runs", self._runs_without_session)
+        self._guarded("table blobs", self._blobs)
         return Report(
             sessions=self._count("sessions"),
             runs=self._count("runs"),
@@ -128,3 +152,141 @@ class _Check:
             problems=tuple(self._problems),
             more_problems=self._more,
         )
+
+    def _report(self, place: str, message: str) -> None:
+        if len(self._problems) < MAX_PROBLEMS:
+            self._problems.append(Problem(place, message))
+        else:
+            self._more += 1
+
+    def _guarded(self, place: str, check: Callable[[], None]) -> None:
+        """Run a part of the check; what cannot be read is a problem, and the other parts go on."""
+        try:
+            check()
+        except sqlite3.Error as error:
+            self._report(place, f"cannot be read: {error}")
+
+    def _count(self, table: str) -> int:
+        try:
+            (count,) = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608  # one of our names
+        except sqlite3.Error:
+            # The part that reads the table has reported it.
+            return 0
+        return int(count)
+
+    def _integrity(self) -> None:
+        for (line,) in self._db.execute(f"PRAGMA quick_check({MAX_PROBLEMS})"):
+            if line != "ok":
+                self._report("file", line)
+
+    def _lane(self, lane: int) -> None:
+        session: _Session | None = None
+        cursor = self._db.execute(
+            f"SELECT key, run_no, last_seq, at, checksum, records, events FROM batches_{lane} ORDER BY key"  # noqa: S608
+        )
+        for values in cursor:
+            row = self._batch(lane, values)
+            if session is None or session.number != row.session_no:
+                if session is not None:
+                    self._end_session(session)
+                session = _Session(row.session_no, row.first_seq, row.first_seq, row.sub)
+            self._in_order(session, row)
+            self._run_of(session, row)
+        if session is not None:
+            self._end_session(session)
+
+    def _batch(self, lane: int, values: tuple[int, int, int, int, int, bytes | None, bytes]) -> _Row:
+        """Check a row by itself."""
+        key, run_no, last_seq, at, stored, records, events = values
+        session_no, first_seq, sub = unpack_key(key)
+        row = _Row(session_no, first_seq, sub, run_no, last_seq, records)
+        count = last_seq - first_seq + 1
+        if session_no % LANES != lane:
+            self._report(row.place, f"is in table batches_{lane}")
+        if checksum(key, run_no ^ last_seq ^ at, records, events) != stored:
+            self._report(row.place, "does not match its checksum")
+        problem = framing_problem(count, events) if count >= 0 else f"last_seq is {last_seq}"
+        if problem:
+            self._report(row.place, problem)
+        if not count and not records:
+            self._report(row.place, "has neither events nor records")
+        self._events += max(count, 0)
+        self._batches += 1
+        self._wire_bytes += len(events) - 5 * max(count, 0)
+        return row
+
+    def _in_order(self, session: _Session, row: _Row) -> None:
+        if row.first_seq != session.next_seq:
+            self._report(row.place, f"does not follow the batch before, which ends at {session.next_seq - 1}")
+        elif row.sub != session.sub:
+            self._report(row.place, f"has sub {row.sub}, which should be {session.sub}")
+        session.next_seq = row.last_seq + 1
+        session.sub = row.sub + 1 if row.last_seq < row.first_seq else 0
+
+    def _run_of(self, session: _Session, row: _Row) -> None:
+        if row.run_no:
+            run = session.runs.setdefault(row.run_no, _Run(row.first_seq, row.last_seq))
+            run.last_seq = row.last_seq
+            run.terminal += self._terminal_records(row)
+        elif self._terminal_records(row):
+            self._report(row.place, "has the end of a run but belongs to none")
+
+    def _terminal_records(self, row: _Row) -> int:
+        try:
+            records = decode_records(row.records or b"")
+        except RecordError as error:
+            self._report(row.place, error.message)
+            return 0
+        return sum(isinstance(record, RunEnded) for record in records)
+
+    def _end_session(self, session: _Session) -> None:
+        found = self._db.execute("SELECT last_seq FROM sessions WHERE session_no = ?", (session.number,)).fetchone()
+        last_seq = session.next_seq - 1
+        if found is None:
+            self._report(session.place, "has batches but no row in table sessions")
+        elif found[0] not in {None, last_seq}:
+            self._report(session.place, f"was closed at {found[0]}, its batches end at {last_seq}")
+        rows = self._db.execute("SELECT run_no, first_seq, last_seq FROM runs WHERE session_no = ?", (session.number,))
+        table = {run_no: (first, last) for run_no, first, last in rows}
+        for run_no in sorted(session.runs.keys() - table.keys()):
+            self._report(f"{session.place}, run {run_no}", "has batches but no row in table runs")
+        for run_no, (first, last) in table.items():
+            self._run_agrees(session, run_no, first, last)
+
+    def _run_agrees(self, session: _Session, run_no: int, first_seq: int, last_seq: int | None) -> None:
+        place = f"{session.place}, run {run_no}"
+        run = session.runs.get(run_no)
+        if run is None:
+            # Its batches may all be in the prefix that was removed.
+            if last_seq is None or last_seq >= session.earliest:
+                self._report(place, "has no batches")
+            return
+        if first_seq >= session.earliest and run.first_seq != first_seq:
+            self._report(place, f"begins at {run.first_seq} by its batches, at {first_seq} by table runs")
+        if last_seq is None:
+            if run.terminal:
+                self._report(place, "has its terminal record but is open by table runs")
+            return
+        if run.last_seq != last_seq:
+            self._report(place, f"goes on to {run.last_seq} by its batches, it ended at {last_seq} by table runs")
+        if run.terminal != 1:
+            self._report(place, f"ended and has {run.terminal} terminal records, not one")
+
+    def _sessions_without_batches(self) -> None:
+        for session_no, last_seq in self._db.execute("SELECT session_no, last_seq FROM sessions ORDER BY session_no"):
+            if last_seq is None and not self._has_batches(session_no):
+                self._report(f"session {session_no}", "is open and has no batches")
+
+    def _has_batches(self, session_no: int) -> bool:
+        statement = f"SELECT 1 FROM batches_{session_no % LANES} WHERE key BETWEEN ? AND ? LIMIT 1"  # noqa: S608
+        return self._db.execute(statement, key_range(session_no)).fetchone() is not None
+
+    def _runs_without_session(self) -> None:
+        statement = "SELECT session_no, run_no FROM runs WHERE session_no NOT IN (SELECT session_no FROM sessions)"
+        for session_no, run_no in self._db.execute(statement):
+            self._report(f"session {session_no}, run {run_no}", "has no row in table sessions")
+
+    def _blobs(self) -> None:
+        for blob_id, data in self._db.execute("SELECT blob_id, data FROM blobs ORDER BY blob_no"):
+            if blob_id != f"sha256-{hashlib.sha256(data).hexdigest()}":
+                self._report(f"blob {blob_id}", "does not match its digest")

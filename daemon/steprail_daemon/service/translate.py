@@ -114,7 +114,7 @@ class SessionEncoder:
         self._shared = len(self._tail) + 2
 
 
-class SessionEncoders:
+class WireEncoders:
     """Makes encoders; see `engine.ports.Encoders`."""
 
     def for_session(self, session_id: str) -> SessionEncoder:

@@ -8,14 +8,11 @@ writes in that an empty string may be there although it need not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
 VARINT: Final = 0
 LENGTH_DELIMITED: Final = 2
-_FIXED64: Final = 1
-_FIXED32: Final = 5
 _WORD: Final = (1 << 64) - 1
 
 #: Integers below this are looked up in `VARINTS`.
@@ -78,43 +75,3 @@ def timespan(nanoseconds: int) -> bytes:
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     inside = (b"\x08" + varint(seconds) if seconds else b"") + (b"\x10" + varint(rest) if rest else b"")
     return VARINTS[len(inside)] + inside
-
-
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Give the integer that begins at `at`, and where it ends.
-
-    Raises:
-        IndexError: `data` ends within it.
-    """
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Walk over the fields of the message in `data[start:end]`: number, and where the value begins and ends.
-
-    Raises:
-        ValueError: a wire type that version 3 of protobuf does not have.
-        IndexError: `data` ends within a field.
-    """
-    at = start
-    while at < end:
-        key, at = read_varint(data, at)
-        kind = key & 7
-        if kind == LENGTH_DELIMITED:
-            size, at = read_varint(data, at)
-        elif kind == VARINT:
-            _, stop = read_varint(data, at)
-            size = stop - at
-        elif kind in (_FIXED64, _FIXED32):
-            size = 8 if kind == _FIXED64 else 4
-        else:
-            raise ValueError(f"wire type {kind} at offset {at}")
-        yield key >> 3, at, at + size
-        at += size

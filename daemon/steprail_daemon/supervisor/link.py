@@ -1,4 +1,4 @@
-"""The worker's end of the control socket: starts agents and hands out what the parent tells. See `steprail_daemon.parent`."""
+"""The worker's end of the control socket (`steprail_daemon.parent` is its law): starts agents, tells of their ends."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ class ParentLink:
         environment: Mapping[str, str],
         cwd: str,
         handlers: ProcessHandlers,
+        *,
         timeout: float = START_LIMIT,
         on_stderr: Callable[[bytes], None] | None = None,
     ) -> AgentProcess:
@@ -208,7 +209,13 @@ class ParentLink:
             return
         stdin, stdout, stderr = descriptors
         process = AgentProcess(
-            self._loop, self, process_id, pid, (stdin, stdout, stderr), pending.handlers, pending.on_stderr
+            self._loop,
+            self,
+            process_id,
+            pid=pid,
+            descriptors=(stdin, stdout, stderr),
+            handlers=pending.handlers,
+            on_stderr=pending.on_stderr,
         )
         self._processes[process_id] = process
         pending.answer.set_result(process)

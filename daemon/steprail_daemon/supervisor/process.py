@@ -45,6 +45,7 @@ class AgentProcess:
         loop: asyncio.AbstractEventLoop,
         commands: Commands,
         process_id: int,
+        *,
         pid: int,
         descriptors: tuple[int, int, int],
         handlers: ProcessHandlers,

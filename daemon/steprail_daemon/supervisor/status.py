@@ -24,7 +24,7 @@ class ExitStatus(msgspec.Struct, frozen=True):
 
 
 class SpawnFailed(OSError):
-    """An agent could not be started. `errno` is the kernel's number, `strerror` says what was tried and what was wrong."""
+    """An agent could not be started. `errno` is the kernel's number, `message` (and `strerror`) says what was wrong."""
 
     def __init__(self, errno: int, message: str) -> None:
         super().__init__(errno, message)
@@ -36,7 +36,7 @@ class LinkLost(ConnectionError):
 
 
 class StdinOverflow(BufferError):
-    """An agent does not read its stdin, and what waits for it would exceed the limit. Nothing of the write was taken."""
+    """An agent does not read its stdin, and too much would wait for it. Nothing of the write was taken."""
 
     def __init__(self, pending: int, size: int, limit: int) -> None:
         super().__init__(f"stdin has {pending} bytes waiting, {size} more would exceed the limit of {limit}")
@@ -46,7 +46,7 @@ class StdinOverflow(BufferError):
 
 
 class ProcessHandlers(Protocol):
-    """What an agent's process calls, on the loop's thread: `on_stdout` any number of times, then each other one once."""
+    """What a process calls, on the loop's thread: `on_stdout` any number of times, then each other one once."""
 
     def on_stdout(self, data: bytes) -> None:
         """Take bytes of stdout, cut anywhere."""

@@ -24,9 +24,7 @@ def check(*, config: str | None, state_dir: str | None, settings: tuple[tuple[st
 @command.command("print")
 @config_options
 @json_option
-def show(
-    *, config: str | None, state_dir: str | None, settings: tuple[tuple[str, str], ...], as_json: bool
-) -> None:
+def show(*, config: str | None, state_dir: str | None, settings: tuple[tuple[str, str], ...], as_json: bool) -> None:
     """Print each value in force and where it came from."""
     loaded = load(config, state_dir, settings)
     described = loaded.describe()

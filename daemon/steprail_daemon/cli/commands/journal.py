@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from steprail_daemon.cli.options import config_options, load
+from steprail_daemon.cli.options import config_options
 
 
 @click.group()

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import secrets
+import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from steprail_daemon.cli.options import config_options, load
-from steprail_daemon.cli.problems import EX_CONFIG, Problem
-
-if TYPE_CHECKING:
-    from steprail_daemon.config.load import LoadedConfig
+from steprail_daemon.cli.problems import ConfigProblem, Problem
+from steprail_daemon.config.load import LoadedConfig
 
 _SECOND_NS = 1_000_000_000
 _PR_SET_PDEATHSIG = 1
@@ -54,17 +53,17 @@ def prepare_state(directory: Path) -> str:
     """Make the state directory, see that no daemon holds it, and give the name of its life.
 
     Raises:
-        Problem: the directory cannot be used, or a daemon holds it; status 78.
+        ConfigProblem: the directory cannot be used, or a daemon holds it.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         holder = lock_holder(directory / "lock")
         instance = _instance(directory / "instance")
     except OSError as error:
-        raise Problem(f"the state directory {directory} cannot be used: {error}", status=EX_CONFIG) from None
+        raise ConfigProblem(f"the state directory {directory} cannot be used: {error}") from None
     if holder:
-        message = f"another daemon, process {holder}, uses the state directory {directory}; stop it, or name another one"
-        raise Problem(f"{message} with --state-dir", status=EX_CONFIG)
+        other = f"another daemon, process {holder}, uses the state directory {directory}"
+        raise ConfigProblem(f"{other}; stop it, or name another directory with --state-dir")
     return instance
 
 
@@ -84,7 +83,10 @@ def lock_holder(lock: Path) -> str:
 
 
 def _instance(path: Path) -> str:
-    """Give the name that marks this directory's agents, made at the first start. Two that start at once agree on one."""
+    """Give the name that marks this directory's agents, made at the first start.
+
+    Two daemons that start at once must not overwrite each other's: a link is made by one of them only.
+    """
     if not path.exists():
         candidate = path.with_name(f"instance.{os.getpid()}")
         candidate.write_text(f"{secrets.token_hex(8)}\n")
@@ -125,9 +127,6 @@ def parent_argv(loaded: LoadedConfig, settings: tuple[tuple[str, str], ...], ins
 
 def _die_with(owner: int) -> None:
     """Have SIGTERM sent to us when the process that started us ends, however it ends. It survives exec."""
-    import ctypes
-    import signal
-
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != owner:
         raise Problem(f"process {owner}, which this daemon was to serve, is gone")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import click
 
 from steprail_daemon.cli.options import json_option
@@ -12,8 +14,6 @@ from steprail_daemon.cli.output import say_json
 @json_option
 def command(*, as_json: bool) -> None:
     """Print the version of this program."""
-    from importlib.metadata import version
-
     number = version("steprail-daemon")
     if as_json:
         say_json({"version": number})

@@ -1,0 +1,198 @@
+"""A run as lines for people, made of the objects that `--json` prints: proto JSON with the proto field names.
+
+There, a field with its default is absent, enums are names, and counts are text. Nothing here prints; each function
+gives lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from steprail_daemon.cli.output import shorten
+
+Message = Mapping[str, Any]
+
+EXIT_STATUS = {"COMPLETED": 0, "STOPPED": 10, "ABORTED": 11, "FAILED": 1}
+_RUN_STATE = "RUN_STATE_"
+_LINE = 100
+_OUTCOME_MARK = {"TOOL_OUTCOME_SUCCEEDED": "<", "TOOL_OUTCOME_DENIED": "x", "TOOL_OUTCOME_CANCELLED": "x"}
+
+
+def state_of(run: Message) -> str:
+    """Give a run's state without its prefix."""
+    return str(run.get("state", "UNSPECIFIED")).removeprefix(_RUN_STATE)
+
+
+def has_ended(run: Message) -> bool:
+    """Whether a run is in a terminal state."""
+    return state_of(run) in EXIT_STATUS
+
+
+def plural(count: object, word: str) -> str:
+    """Give a count with its word."""
+    return f"{count} {word}" if str(count) == "1" else f"{count} {word}s"
+
+
+def verdict_words(verdict: Message) -> str:
+    """Say how near a rule is to its limit, such as `steps 1/3`."""
+    kind = str(verdict.get("kind", "")).removeprefix("STOP_KIND_").lower()
+    measure = f"{verdict.get('observed') or '?'}/{verdict.get('limit') or '?'}"
+    words = f"{'steps' if kind == 'step_count' else kind} {measure}"
+    return f"{words} reached" if verdict.get("outcome") == "VERDICT_OUTCOME_MATCHED" else words
+
+
+def stop_words(reason: Message) -> str:
+    """Say why a run was stopped."""
+    kind = str(reason.get("kind", "")).removeprefix("STOP_KIND_")
+    said = shorten(reason.get("reason") or kind, 300)
+    rule = f" (rule {reason['rule_id']})" if reason.get("rule_id") else ""
+    also = reason.get("also_matched") or []
+    return said + rule + (f", also {', '.join(verdict_words(verdict) for verdict in also)}" if also else "")
+
+
+def step_lines(step: Message) -> list[str]:
+    """Give a completed step as `show` prints it: its text, calls with results, verdicts and decision."""
+    lines = [click.style(_step_head(step), bold=True)]
+    if text := step.get("text", {}).get("value", ""):
+        lines += [f"  {line}" for line in text.splitlines()]
+    results = {result.get("call_id"): result for result in step.get("tool_results", [])}
+    for call in step.get("tool_calls", []):
+        lines.append(call_line(call))
+        if result := results.get(call.get("call_id")):
+            lines.append(result_line(result))
+    if decision := step.get("decision"):
+        lines.append("  " + decision_words(decision))
+    return lines
+
+
+def call_line(call: Message) -> str:
+    """Give a tool call on one line, its arguments shortened."""
+    arguments = shorten(call.get("arguments_json", {}).get("value", "") or call.get("title", ""), _LINE)
+    return f"  > {click.style(call.get('tool', 'tool'), fg='cyan')} {arguments}".rstrip()
+
+
+def result_line(result: Message, tool: str = "") -> str:
+    """Give the first line of a tool's result, or what went wrong. `tool` tells apart results of calls made together."""
+    outcome = str(result.get("outcome", ""))
+    text = str(result.get("error", {}).get("value") or result.get("output", {}).get("value") or "")
+    first = shorten(next((line for line in text.splitlines() if line.strip()), ""), _LINE)
+    mark = _OUTCOME_MARK.get(outcome, "!")
+    words = "" if mark == "<" else outcome.removeprefix("TOOL_OUTCOME_").lower()
+    parts = [part for part in (tool, words, first) if part]
+    return click.style(f"  {mark} {': '.join(parts) or '(nothing)'}", fg=None if mark == "<" else "yellow")
+
+
+def decision_words(decision: Message) -> str:
+    """Say what was decided and by whom."""
+    action = str(decision.get("action", "")).removeprefix("DECISION_ACTION_").lower()
+    source = str(decision.get("source", "")).removeprefix("DECISION_SOURCE_").lower()
+    reason = shorten(decision.get("reason", ""), 200)
+    return f"{action} (decided by {source}{': ' + reason if reason else ''})"
+
+
+def _step_head(step: Message) -> str:
+    verdicts = [verdict_words(verdict) for verdict in step.get("verdicts", [])]
+    return "  ".join([f"step {step.get('number', '?')}", ", ".join(verdicts)]).rstrip()
+
+
+def end_lines(run: Message) -> list[str]:
+    """Give how a run ended, and how to go on."""
+    state, steps = state_of(run), plural(run.get("step_count", 0), "step")
+    colour = {"COMPLETED": "green", "STOPPED": "yellow"}.get(state, "red")
+    lines = [f"{click.style(state.lower(), fg=colour, bold=True)} after {steps}{_why(run)}"]
+    if usage := run.get("usage"):
+        lines.append(_usage_line(usage))
+    if state in ("STOPPED", "ABORTED", "FAILED"):
+        lines.append(f"go on with: steprail continue {run['run_id']}")
+    return lines
+
+
+def _why(run: Message) -> str:
+    if failure := run.get("failure"):
+        later = " (the same may succeed later)" if failure.get("retryable") else ""
+        return f": {failure.get('reason', '')}: {shorten(failure.get('message', ''), 400)}{later}"
+    if reason := run.get("stop_reason"):
+        late = "" if reason.get("exact") else f", {plural(reason.get('overshoot_requests', '?'), 'model request')} late"
+        return f"{late}: {stop_words(reason)}"
+    return ""
+
+
+def _usage_line(usage: Message) -> str:
+    """Give the tokens that are known. A figure that is absent is unknown and not shown; a part sum is a lower bound."""
+    names = {"input_tokens": "in", "cached_input_tokens": "of them cached", "output_tokens": "out"}
+    known = [f"{usage[name]} {word}" for name, word in names.items() if name in usage]
+    bound = "" if usage.get("complete") else " (at least)"
+    return f"tokens: {', '.join(known)}{bound}" if known else "tokens: unknown"
+
+
+class LiveView:
+    """Turns the events of one run into lines. It remembers which calls are open, to name their results."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, str] = {}
+        self._handlers: dict[str, Callable[[Message], list[str]]] = {
+            "agent_start": self._agent_start,
+            "message_end": self._message_end,
+            "tool_start": self._tool_start,
+            "tool_end": self._tool_end,
+            "step_end": self._step_end,
+            "decision_recorded": self._decision_recorded,
+            "run_state_changed": self._run_state_changed,
+            "rate_limited": self._rate_limited,
+            "agent_error": self._agent_error,
+        }
+
+    def lines(self, event: Message) -> list[str]:
+        """Give the lines of an event: none for kinds that are no news for people, and for kinds not known here."""
+        for kind, handler in self._handlers.items():
+            if kind in event:
+                indent = "    " if event.get("subagent_id") else ""
+                return [indent + line for line in handler(event[kind])]
+        return []
+
+    def _agent_start(self, body: Message) -> list[str]:
+        words = [part for part in (body.get("agent", ""), body.get("version", ""), body.get("model", "")) if part]
+        resumed = ", resumed" if body.get("resumed") else ""
+        return [click.style(f"agent {' '.join(words)}{resumed}", dim=True)]
+
+    def _message_end(self, body: Message) -> list[str]:
+        if body.get("kind") != "MESSAGE_KIND_TEXT":
+            return []
+        content = body.get("content", {})
+        cut = [f"(cut, {content.get('full_size')} bytes in all)"] if content.get("blob_id") else []
+        return str(content.get("value", "")).splitlines() + cut
+
+    def _tool_start(self, body: Message) -> list[str]:
+        call = body.get("call", {})
+        self._tools[call.get("call_id", "")] = call.get("tool", "")
+        return [call_line(call)]
+
+    def _tool_end(self, body: Message) -> list[str]:
+        result = body.get("result", {})
+        several = len(self._tools) > 1
+        tool = self._tools.get(result.get("call_id", ""), "")
+        return [result_line(result, tool if several else "")]
+
+    def _step_end(self, body: Message) -> list[str]:
+        self._tools.clear()
+        return [click.style(_step_head(body.get("step", {})), bold=True)]
+
+    def _decision_recorded(self, body: Message) -> list[str]:
+        decision = body.get("decision", {})
+        return [] if decision.get("source") == "DECISION_SOURCE_AUTO" else ["  " + decision_words(decision)]
+
+    def _run_state_changed(self, body: Message) -> list[str]:
+        state = state_of(body)
+        notes = {"AWAITING_DECISION": "waits for a decision", "ABORTING": "aborting"}
+        return [click.style(notes[state], dim=True)] if state in notes else []
+
+    def _rate_limited(self, body: Message) -> list[str]:
+        after = f", again in {body['retry_after']}" if body.get("retry_after") else ""
+        return [click.style(f"the provider refused a request: HTTP {body.get('http_status', '?')}{after}", fg="yellow")]
+
+    def _agent_error(self, body: Message) -> list[str]:
+        again = ", it tries again" if body.get("will_retry") else ""
+        return [click.style(f"the agent reports: {shorten(body.get('message', ''), 300)}{again}", fg="yellow")]

@@ -1,0 +1,103 @@
+"""A daemon for the length of one command, where none listens: started, waited for, and drained at the end.
+
+It uses the default state directory, so that the run is there for `continue`, and it drains by itself if we are killed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import click
+
+from steprail_daemon.cli.options import Address
+from steprail_daemon.cli.problems import Problem
+from steprail_daemon.config.load import LoadedConfig
+
+_START_LIMIT = 60.0
+_BEYOND_GRACE = 10.0
+_BETWEEN_TRIES = 0.05
+_SECOND_NS = 1_000_000_000
+
+
+def socket_path(address: str) -> str | None:
+    """Give the path of a Unix address; None if it is another kind of address."""
+    return address.removeprefix("unix:").removeprefix("//") if address.startswith("unix:") else None
+
+
+async def answers(path: str) -> bool:
+    """Whether something listens on a Unix socket."""
+    try:
+        stream = await anyio.connect_unix(path)
+    except OSError:
+        return False
+    await stream.aclose()
+    return True
+
+
+@asynccontextmanager
+async def daemon_for_a_run(address: Address, loaded: LoadedConfig, extra: Sequence[str]) -> AsyncIterator[None]:
+    """See that a daemon listens on the default address; start one, and end it afterwards, if none does.
+
+    An address that was named is left alone: where nothing listens, the call to it says so. `extra` are further
+    arguments of `serve`.
+
+    Raises:
+        Problem: it does not start; with what it said.
+    """
+    path = socket_path(address.text)
+    if address.explicit or path is None or await answers(path):
+        yield
+        return
+    click.echo(click.style("no daemon listens; one is started for the length of this run", dim=True), err=True)
+    log = loaded.state_directory / "own-daemon.log"
+    process = _start(loaded, log, extra)
+    try:
+        await _wait_until_it_listens(path, process, log)
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(process, loaded.config.drain.grace_ns / _SECOND_NS + _BEYOND_GRACE)
+
+
+def _start(loaded: LoadedConfig, log: Path, extra: Sequence[str]) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-P", "-m", "steprail_daemon.cli", "serve", "--owner", str(os.getpid())]
+    argv += ["--state-dir", str(loaded.state_directory)]
+    argv += ["--config", str(loaded.path)] if loaded.path is not None else []
+    loaded.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        # A session of its own: Ctrl-C is for us, who then ask for a stop.
+        return subprocess.Popen(
+            [*argv, *extra], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+async def _wait_until_it_listens(path: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    with anyio.move_on_after(_START_LIMIT):
+        while not await answers(path):
+            if process.poll() is not None:
+                raise Problem(f"the daemon did not start:\n{_last_lines(log)}")
+            # Nothing wakes a waiter for a socket that another process makes, so it is tried again.
+            await anyio.sleep(_BETWEEN_TRIES)
+        return
+    raise Problem(f"the daemon did not listen on {path} within {_START_LIMIT:.0f} s:\n{_last_lines(log)}")
+
+
+async def _end(process: subprocess.Popen[bytes], limit: float) -> None:
+    process.terminate()
+    try:
+        await anyio.to_thread.run_sync(partial(process.wait, limit))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        await anyio.to_thread.run_sync(process.wait)
+
+
+def _last_lines(log: Path) -> str:
+    return "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-10:])

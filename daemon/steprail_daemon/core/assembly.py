@@ -1,0 +1,121 @@
+"""Folds what the agent's main loop says into steps. Sub-agents are told apart by their ids and left out.
+
+A step is one message of the model with its tool calls and their results. The agent says when it is complete
+(`BoundaryReached`); until then the parts are collected as they come:
+
+- text and thought from whole messages, several of a kind joined by a line break; the last finish reason and model;
+- calls in the model's order where the boundary lists it, else in the order in which they began;
+- results in the order of their completion, exactly one for each call. A call without any result at the boundary gets
+  CANCELLED with an error that says so: the agent is done with the step, so none will come, and what came of the tool is
+  not known. A result without a call, such as a late one of an earlier step, belongs to no step and is dropped.
+"""
+
+from __future__ import annotations
+
+from steprail_daemon.core.events import BoundaryReached, MessageEnded, PassiveEvent, ToolEnded, ToolStarted
+from steprail_daemon.core.model import (
+    FinishReason,
+    MessageKind,
+    Step,
+    StepBoundary,
+    ToolCall,
+    ToolOutcome,
+    ToolResult,
+)
+
+#: What a result says that had to be made up.
+NO_RESULT = "the agent reported no result of this call"
+
+
+def step_id(run_id: str, number: int) -> str:
+    """Give the id of a step. Ids of a run sort by number."""
+    return f"{run_id}.{number:06d}"
+
+
+class StepAssembly:
+    """Collects the parts of one step after the other. `feed` is called for every passive event and costs one store."""
+
+    __slots__ = ("_calls", "_finish", "_finish_raw", "_model", "_results", "_since", "_texts", "_thoughts")
+
+    def __init__(self) -> None:
+        self._since: int | None = None
+        self._clear()
+
+    def reset(self) -> None:
+        """Forget everything; what comes next belongs to another run."""
+        self._since = None
+        self._clear()
+
+    def begin(self, at: int) -> None:
+        """Note that the agent took the run's prompt, from when its first step lasts."""
+        self._since = at
+
+    def _clear(self) -> None:
+        self._calls: dict[str, ToolCall] = {}
+        self._results: dict[str, ToolResult] = {}
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._finish = FinishReason.UNKNOWN
+        self._finish_raw = ""
+        self._model = ""
+
+    def feed(self, event: PassiveEvent) -> None:
+        """Take a part. What makes no part of a step, or is of a sub-agent, is ignored."""
+        if isinstance(event, ToolEnded):
+            if not (event.parent_call_id or event.subagent_id):
+                self._results[event.result.call_id] = event.result
+        elif isinstance(event, ToolStarted):
+            if not (event.parent_call_id or event.subagent_id):
+                self._calls[event.call.call_id] = event.call
+        elif isinstance(event, MessageEnded) and not (event.parent_call_id or event.subagent_id):
+            self._message(event)
+
+    def _message(self, event: MessageEnded) -> None:
+        if event.text:
+            (self._thoughts if event.kind is MessageKind.THOUGHT else self._texts).append(event.text)
+        if event.finish_reason is not FinishReason.UNKNOWN or event.finish_reason_raw:
+            self._finish = event.finish_reason
+            self._finish_raw = event.finish_reason_raw
+        self._model = event.model or self._model
+
+    def complete(self, boundary: BoundaryReached, number: int, run_id: str, at: int) -> Step:
+        """Give step `number` of the run, complete at `at`, and begin with the next one.
+
+        Its duration counts from the step before, or from `begin`. It is zero if the agent took no prompt before; such a
+        step is out of order and its run fails.
+        """
+        since = at if self._since is None else self._since
+        calls = self._ordered_calls(boundary.call_ids)
+        step = Step(
+            number=number,
+            step_id=step_id(run_id, number),
+            text="\n".join(self._texts),
+            thought="\n".join(self._thoughts),
+            tool_calls=calls,
+            tool_results=self._results_of(calls),
+            finish_reason=self._finish,
+            finish_reason_raw=self._finish_raw,
+            usage=boundary.usage,
+            cost=boundary.cost,
+            model=self._model,
+            duration_ns=max(0, at - since),
+            ended_at=at,
+            boundary=StepBoundary.OBSERVED,
+        )
+        self._clear()
+        self._since = at
+        return step
+
+    def _ordered_calls(self, call_ids: tuple[str, ...]) -> tuple[ToolCall, ...]:
+        calls = self._calls
+        if not call_ids:
+            return tuple(calls.values())
+        listed = {call_id: calls[call_id] for call_id in call_ids if call_id in calls}
+        return tuple((listed | calls).values())
+
+    def _results_of(self, calls: tuple[ToolCall, ...]) -> tuple[ToolResult, ...]:
+        known = [result for call_id, result in self._results.items() if call_id in self._calls]
+        if len(known) == len(calls):
+            return tuple(known)
+        missing = [call.call_id for call in calls if call.call_id not in self._results]
+        return (*known, *[ToolResult(call_id, ToolOutcome.CANCELLED, error=NO_RESULT) for call_id in missing])

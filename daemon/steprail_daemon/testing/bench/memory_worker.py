@@ -1,0 +1,18 @@
+"""The daemon's worker with a journal in memory: the same composition, but nothing is kept. For the bench alone."""
+
+from __future__ import annotations
+
+import sys
+
+from steprail_daemon import daemon
+from steprail_daemon.journal.memory import MemoryStore
+
+
+def main() -> int:
+    """Serve as `steprail_daemon.daemon` does."""
+    daemon.open_store = lambda _loaded: MemoryStore()
+    return daemon.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""What the bench concludes: medians, ratios, verdicts, and the table that is printed. Pure.
+
+A row holds one figure of the subject for each round and one of the limit for each round. Figures are compared as the
+ratio of their medians. `Better.HIGHER` means that a larger ratio is better (events per second), `Better.LOWER` that a
+smaller one is (time, CPU).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from statistics import median
+from typing import Any
+
+import msgspec
+
+
+class Better(Enum):
+    """Which way is better."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """What a ratio has to reach (`target`), and what would be better still."""
+
+    target: float
+    stretch: float
+    better: Better
+
+    def met(self, ratio: float) -> bool:
+        """Whether the target is reached."""
+        return self._reaches(ratio, self.target)
+
+    def stretch_met(self, ratio: float) -> bool:
+        """Whether the stretch goal is reached."""
+        return self._reaches(ratio, self.stretch)
+
+    def missed_by(self, ratio: float) -> float:
+        """How many times worse than the target; 1.0 or less if it is met."""
+        return self.target / ratio if self.better is Better.HIGHER else ratio / self.target
+
+    def _reaches(self, ratio: float, bound: float) -> bool:
+        return ratio >= bound if self.better is Better.HIGHER else ratio <= bound
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One comparison. `goal` None: printed beside others and not judged.
+
+    Raises:
+        ValueError: a round is missing, or the limit's median is not above zero.
+    """
+
+    number: str
+    name: str
+    unit: str
+    subject: tuple[float, ...]
+    limit_name: str
+    limit: tuple[float, ...]
+    goal: Goal | None = None
+
+    def __post_init__(self) -> None:
+        if not self.subject or not self.limit:
+            raise ValueError(f"row {self.number}: there must be at least one round of subject and limit")
+        if median(self.limit) <= 0:
+            raise ValueError(f"row {self.number}: the limit's median is {median(self.limit)}, it must be above 0")
+
+    @property
+    def ratio(self) -> float:
+        """Subject over limit, medians of the rounds."""
+        return median(self.subject) / median(self.limit)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Smallest and largest ratio of a single round, where the rounds are paired; else of all medians alike."""
+        ratios = [subject / limit for subject, limit in zip(self.subject, self.limit, strict=False) if limit > 0]
+        return min(ratios), max(ratios)
+
+    @property
+    def verdict(self) -> str:
+        """The words for the table."""
+        if self.goal is None:
+            return ""
+        if self.goal.stretch_met(self.ratio):
+            return "met, stretch too"
+        if self.goal.met(self.ratio):
+            return "met"
+        return f"MISSED by {self.goal.missed_by(self.ratio):.2f}"
+
+    @property
+    def missed(self) -> bool:
+        """Whether there is a goal and it was not reached."""
+        return self.goal is not None and not self.goal.met(self.ratio)
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    """Give the value below which `part` (0 to 1) of them lie, the nearest that is there.
+
+    Raises:
+        ValueError: there are no values, or `part` is not between 0 and 1.
+    """
+    if not values:
+        raise ValueError("a percentile needs at least one value")
+    if not 0 <= part <= 1:
+        raise ValueError(f"part must be between 0 and 1, not {part}")
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+def render(rows: Sequence[Row]) -> str:
+    """Give the table as text."""
+    header = ("row", "what", "subject", "limit", "ratio", "rounds", "target", "stretch", "verdict")
+    lines = [header, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    low, high = row.spread
+    goal = row.goal
+    sign = "" if goal is None else (">= " if goal.better is Better.HIGHER else "<= ")
+    return (
+        row.number,
+        row.name,
+        figure(median(row.subject), row.unit),
+        f"{figure(median(row.limit), row.unit)} {row.limit_name}",
+        f"{row.ratio:.2f}",
+        f"{low:.2f}-{high:.2f}",
+        "" if goal is None else f"{sign}{goal.target:g}",
+        "" if goal is None else f"{sign}{goal.stretch:g}",
+        row.verdict,
+    )
+
+
+def figure(value: float, unit: str) -> str:
+    """Give a figure in a form that people can compare: three digits that count."""
+    if value >= 1000:
+        return f"{value / 1000:.0f}k {unit}" if value >= 10_000 else f"{value / 1000:.1f}k {unit}"
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}" if value >= 10 else f"{value:.2f} {unit}"
+
+
+def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Give the rows as plain values, with what was concluded."""
+    return [
+        {
+            "row": row.number,
+            "name": row.name,
+            "unit": row.unit,
+            "subject": list(row.subject),
+            "limit_name": row.limit_name,
+            "limit": list(row.limit),
+            "ratio": row.ratio,
+            "target": row.goal.target if row.goal else None,
+            "stretch": row.goal.stretch if row.goal else None,
+            "verdict": row.verdict,
+        }
+        for row in rows
+    ]

@@ -1,0 +1,306 @@
+"""A stage for the engine: a real core, codec, encoder and memory store; a process and a parent that are fakes.
+
+The fake process records what was written to it and says what a test puts into its mouth, in the protocol of Claude Code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+from steprail.v1 import events_pb2, runs_pb2
+
+from steprail_daemon.core.model import SECOND, PermissionMode
+from steprail_daemon.core.shutdown import Ladder, Rung, RungKind
+from steprail_daemon.drivers.registry import DRIVERS
+from steprail_daemon.engine.agents import Agents
+from steprail_daemon.engine.engine import Engine
+from steprail_daemon.engine.facade import CreateSession, StartRun
+from steprail_daemon.engine.ports import ProcessHandlers
+from steprail_daemon.engine.recovery import recover
+from steprail_daemon.engine.runner import SessionRunner
+from steprail_daemon.engine.settings import AgentSettings, EngineSettings
+from steprail_daemon.engine.system import SystemClock, SystemIds
+from steprail_daemon.engine.world import World
+from steprail_daemon.journal import record
+from steprail_daemon.journal.memory import MemoryStore
+from steprail_daemon.journal.store import Batch, JournalError
+from steprail_daemon.service.translate import WireEncoders
+from steprail_daemon.supervisor import ExitStatus
+
+WAIT = 5.0
+
+
+class FakeProcess:
+    """An agent that says what it is told to say."""
+
+    def __init__(self, argv: tuple[str, ...], handlers: ProcessHandlers, diary: list[str]) -> None:
+        self.argv = argv
+        self.handlers = handlers
+        self.diary = diary
+        self.read_size = 0
+        self.pid = 4711
+        self.stderr_tail = b""
+        self.sent: list[dict[str, object]] = []
+        self.paused = False
+        self.ladder: Ladder | None = None
+        self.exited = False
+
+    def write(self, data: bytes) -> None:
+        """Note what was written."""
+        for line in data.splitlines():
+            message = json.loads(line)
+            self.sent.append(message)
+            self.diary.append(f"write {message['type']}")
+
+    def close_stdin(self) -> None:
+        """Note the EOF."""
+        self.diary.append("eof")
+
+    def pause_reading(self) -> None:
+        """Note that nobody reads."""
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        """Note that somebody reads."""
+        self.paused = False
+
+    async def shut_down(self, ladder: Ladder, end: Callable[[], None] | None = None) -> None:
+        """Die at the first rung."""
+        self.ladder = ladder
+        self.diary.append("ladder")
+        self.exit(signal=15)
+
+    def say(self, *messages: Mapping[str, object]) -> None:
+        """Write lines to the daemon."""
+        self.handlers.on_stdout(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+
+    def exit(self, code: int | None = None, signal: int | None = None) -> None:
+        """End."""
+        if not self.exited:
+            self.exited = True
+            self.handlers.on_stdout_eof()
+            self.handlers.on_exit(ExitStatus(code, signal))
+
+    # What Claude Code says.
+
+    def handshake(self, *, gate: bool = True) -> None:
+        """Answer `initialize`."""
+        request = next(message for message in self.sent if message["type"] == "control_request")
+        answer = {"claude_code_version": "2.1.332", "hooks_applied": gate, "hook_on_failure_supported": gate}
+        self.say(
+            {
+                "type": "control_response",
+                "response": {"subtype": "success", "request_id": request["request_id"], "response": answer},
+            }
+        )
+
+    def take_prompt(self) -> None:
+        """Confirm the latest prompt."""
+        prompt = [message for message in self.sent if message["type"] == "user"][-1]
+        self.say(
+            {"type": "command_lifecycle", "command_uuid": prompt["uuid"], "state": "started"},
+            {"type": "system", "subtype": "init", "model": "claude-test", "session_id": "s"},
+        )
+
+    def step(self, name: str, request_id: str) -> None:
+        """Call one tool, give its result, and wait at the boundary."""
+        self.say(*step_lines(name), boundary_line(name, request_id))
+
+    def end_turn(self, reason: str, text: str = "") -> None:
+        """Say the `result`."""
+        self.say(
+            {
+                "type": "result",
+                "subtype": "success",
+                "is_error": False,
+                "terminal_reason": reason,
+                "result": text,
+                "usage": {"input_tokens": 10, "output_tokens": 2},
+                "total_cost_usd": 0.5,
+            }
+        )
+
+    def prompts(self) -> list[object]:
+        """Give the texts of the prompts that came."""
+        return [message["message"]["content"] for message in self.sent if message["type"] == "user"]  # type: ignore[index]
+
+    def answers(self) -> dict[str, object]:
+        """Give the answers that came, by request."""
+        return {
+            message["response"]["request_id"]: message["response"].get("response")  # type: ignore[index]
+            for message in self.sent
+            if message["type"] == "control_response"
+        }
+
+
+def step_lines(name: str) -> list[dict[str, object]]:
+    """Give the lines of a message with one tool call and of its result."""
+    call = {"type": "tool_use", "id": f"toolu_{name}", "name": "Bash", "input": {"command": name}}
+    result = {"type": "tool_result", "tool_use_id": f"toolu_{name}", "content": f"output of {name}", "is_error": False}
+    message = {"id": f"msg_{name}", "role": "assistant", "model": "claude-test", "content": [call]}
+    return [
+        {"type": "assistant", "message": message, "parent_tool_use_id": None},
+        {"type": "user", "message": {"role": "user", "content": [result]}, "parent_tool_use_id": None},
+    ]
+
+
+def boundary_line(name: str, request_id: str) -> dict[str, object]:
+    """Give the line by which the CLI waits."""
+    calls = [{"tool_name": "Bash", "tool_input": {}, "tool_use_id": f"toolu_{name}"}]
+    payload = {"hook_event_name": "PostToolBatch", "tool_calls": calls}
+    request = {"subtype": "hook_callback", "callback_id": "steprail-gate", "input": payload}
+    return {"type": "control_request", "request_id": request_id, "request": request}
+
+
+class WatchedStore(MemoryStore):
+    """A store that notes its commits, and refuses them on demand."""
+
+    def __init__(self, diary: list[str]) -> None:
+        super().__init__()
+        self.diary = diary
+        self.broken = False
+
+    def append(self, batch: Batch) -> None:
+        """Commit, or refuse."""
+        if self.broken:
+            raise JournalError("disk full")
+        super().append(batch)
+        self.diary.append("commit")
+
+
+class FakeLauncher:
+    """Starts fake processes, or refuses to."""
+
+    def __init__(self, diary: list[str]) -> None:
+        self.diary = diary
+        self.processes: list[FakeProcess] = []
+        self.refuse: OSError | None = None
+        self.started = asyncio.Event()
+
+    async def spawn(
+        self, argv: tuple[str, ...], environment: Mapping[str, str], cwd: str, handlers: ProcessHandlers
+    ) -> FakeProcess:
+        """Start one; a question for the version is answered at once."""
+        if self.refuse is not None:
+            raise self.refuse
+        process = FakeProcess(argv, handlers, self.diary)
+        if "--version" in argv:
+            asyncio.get_running_loop().call_soon(handlers.on_stdout, b"2.1.332 (Claude Code)\n")
+            asyncio.get_running_loop().call_soon(process.exit, 0)
+            return process
+        self.processes.append(process)
+        self.started.set()
+        return process
+
+    async def next_process(self) -> FakeProcess:
+        """Wait for the next start and its handshake request."""
+        with anyio.fail_after(WAIT):
+            await self.started.wait()
+            self.started.clear()
+            process = self.processes[-1]
+            while not process.sent:
+                await anyio.lowlevel.checkpoint()
+        return process
+
+
+class Stage:
+    """Everything a test of the engine needs."""
+
+    def __init__(self, directory: Path, store: WatchedStore, diary: list[str], tasks: anyio.abc.TaskGroup) -> None:
+        self.directory = directory
+        self.store = store
+        self.diary = diary
+        self.launcher = FakeLauncher(diary)
+        agent = AgentSettings(
+            name="claude",
+            driver="claude",
+            command=("/bin/true",),
+            environment={"PATH": "/bin"},
+            isolated_home="",
+            model="",
+            permission_mode=PermissionMode.BYPASS,
+            checksum="",
+        )
+        self.settings = EngineSettings(
+            agents=(agent,),
+            workspace_roots=(str(directory),),
+            max_sessions=4,
+            max_processes=4,
+            max_steps=100,
+            hard_timeout_ns=3600 * SECOND,
+            decision_timeout_ns=600 * SECOND,
+            stop_timeout_ns=30 * SECOND,
+            abort_timeout_ns=10 * SECOND,
+            start_timeout_ns=5 * SECOND,
+            line_bytes=1 << 20,
+            prompt_bytes=1 << 20,
+            ladder=Ladder((Rung(RungKind.EOF, SECOND), Rung(RungKind.TERM, SECOND), Rung(RungKind.KILL, 0))),
+            journal_patience_ns=SECOND // 10,
+            journal_retry_ns=SECOND // 100,
+        )
+
+        def start_task(function: Callable[[], Awaitable[None]], name: str) -> None:
+            tasks.start_soon(function, name=name)
+
+        self.world = World(
+            settings=self.settings,
+            store=store,
+            records=record,
+            encoders=WireEncoders(),
+            clock=SystemClock(),
+            ids=SystemIds(),
+            launcher=self.launcher,
+            drivers=DRIVERS,
+            loop=asyncio.get_running_loop(),
+            start_task=start_task,
+        )
+        self.engine = Engine(self.world, Agents(self.settings, DRIVERS, self.launcher))
+
+    def recover(self) -> None:
+        """Take up what the store has, as a new life of the daemon does."""
+        for runner in recover(self.world):
+            self.engine.add(runner)
+
+    def runner(self, session_id: str) -> SessionRunner:
+        """Find the runner of a session."""
+        return next(runner for runner in self.engine.runners() if runner.view.session_id == session_id)
+
+    async def session(self) -> tuple[str, FakeProcess]:
+        """Make a session whose agent is ready."""
+        view = await self.engine.create_session(CreateSession(agent="claude", cwd=str(self.directory)))
+        process = await self.launcher.next_process()
+        process.handshake()
+        return view.session_id, process
+
+    async def running(self, **fields: object) -> tuple[str, str, FakeProcess]:
+        """Make a session with a run that its agent has taken up; gives session, run and process."""
+        session_id, process = await self.session()
+        run = self.engine.start_run(StartRun(session_id=session_id, prompt="go", **fields))  # type: ignore[arg-type]
+        process.take_prompt()
+        return session_id, run.run_id, process
+
+    def events(self, session_id: str) -> list[events_pb2.Event]:
+        """Give every event that the store has of a session."""
+        wire = b"".join(batch.wire for batch in self.store.read(self.runner(session_id).session_no, 0, 1 << 30))
+        return list(runs_pb2.WatchRunResponse.FromString(wire).events)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let the loop run until something holds, within bounds."""
+        with anyio.fail_after(WAIT):
+            while not condition():
+                await anyio.sleep(0.001)
+
+
+@asynccontextmanager
+async def engine_stage(directory: Path, store: WatchedStore | None = None) -> AsyncIterator[Stage]:
+    """Set the stage, and end what tasks are left."""
+    diary: list[str] = store.diary if store is not None else []
+    async with anyio.create_task_group() as tasks:
+        yield Stage(directory.resolve(), store or WatchedStore(diary), diary, tasks)
+        tasks.cancel_scope.cancel()
