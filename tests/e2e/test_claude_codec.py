@@ -363,7 +363,7 @@ def test_a_thought_is_a_message_of_its_own(claude: Path, tmp_path: Path) -> None
 
 def test_a_refused_request_is_told_and_a_turn_without_an_answer_has_its_fault(claude: Path, tmp_path: Path) -> None:
     denied = {"type": "error", "error": {"type": "invalid_request_error", "message": "no such thing"}}
-    script = Script([Step(status=429, headers={"retry-after": "1"}), Step(status=400, error=denied)])
+    script = Script([Step(status=429, headers={"retry-after": "1"})], then=Step(status=400, error=denied))
     with MessagesEndpoint(script) as endpoint, started(tmp_path, claude, endpoint) as agent:
         agent.send(prompt("begin"))
         retried, final = agent.until(AgentErrorReported), agent.until(AgentErrorReported)

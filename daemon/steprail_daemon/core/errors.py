@@ -3,6 +3,7 @@
     StepRailError                 reason, message, metadata; what `service.errors` maps to a gRPC status
      ├─ NotFound                  no such session, run, step, blob
      ├─ Invalid                   a field of the request is wrong; `field` names it
+     ├─ AlreadyExists             a request id was used before with another body
      ├─ WrongState                the request does not fit the state things are in
      ├─ Exhausted                 a limit is reached
      ├─ Unavailable               not now
@@ -36,6 +37,10 @@ class NotFound(StepRailError):
 
 class Invalid(StepRailError):
     """AGENT_UNKNOWN, RULE_INVALID, PROMPT_INVALID, PROMPT_TOO_LARGE, CWD_INVALID, FIELD_INVALID."""
+
+
+class AlreadyExists(StepRailError):
+    """REQUEST_ID_REUSED."""
 
 
 class WrongState(StepRailError):

@@ -114,10 +114,14 @@ def do_hold_stdout(code: str) -> None:
     sys.exit(int(code))
 
 
+def orphan() -> None:
+    fork(lambda: None)
+
+
 def do_brood(count: str, code: str) -> None:
     """Leave many short-lived grandchildren to whoever adopts them."""
     for _ in range(int(count)):
-        middle = fork(lambda: fork(lambda: None) and None)
+        middle = fork(orphan)
         os.waitpid(middle, 0)
     sys.exit(int(code))
 
@@ -153,14 +157,14 @@ def do_deaf(fifo: str = "") -> None:
         Path(fifo).read_bytes()
 
 
-def do_show() -> None:
+def do_show(*arguments: str) -> None:
     say(
         environment=dict(os.environ),
         cwd=str(Path.cwd()),
         session=os.getsid(0) == os.getpid(),
         ignored=[n for n in (signal.SIGPIPE, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_IGN],
-        descriptors=sorted(int(name) for name in os.listdir("/proc/self/fd")),
-        arguments=sys.argv[2:],
+        descriptors=sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir()),
+        arguments=arguments,
     )
 
 

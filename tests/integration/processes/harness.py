@@ -63,7 +63,9 @@ class Harness:
         for pid in liveness.marked(f"{self.instance}."):
             os.kill(pid, signal.SIGKILL)
         stderr = self.process.stderr
-        assert self.process.stdin is not None and self.process.stdout is not None and stderr is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        assert stderr is not None
         self.process.stdin.close()
         self.process.stdout.close()
         if kind is not None:
@@ -83,12 +85,12 @@ class Harness:
 
     def expect_one(self, is_it: Callable[[Event], bool], seconds: float = BOUND, name: str = "event") -> Event:
         deadline = time.monotonic() + seconds
-        position = 0
+        examined = 0
         while True:
-            for position in range(position, len(self._seen)):
+            for position in range(examined, len(self._seen)):
                 if is_it(self._seen[position]):
                     return self._seen.pop(position)
-            position = len(self._seen)
+            examined = len(self._seen)
             self._seen += self._read(deadline, name)
 
     def said(self, name: str, key: str) -> Any:

@@ -10,7 +10,6 @@ import uuid
 from pathlib import Path
 
 import pytest
-
 from tests.framework import liveness
 from tests.integration.processes.harness import AGENT, BOUND, Harness
 

@@ -7,7 +7,6 @@ import signal
 from pathlib import Path
 
 import pytest
-
 from tests.framework import liveness
 from tests.integration.processes.harness import Harness
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-
 from tests.framework import liveness
 from tests.integration.processes.harness import Harness
 
@@ -47,7 +47,7 @@ def test_pauses_between_restarts_grow() -> None:
     script = 'import sys, time; print(\'{"event": "born", "at": %r}\' % time.monotonic(), flush=True); sys.exit(3)'
     with Harness(options=["--backoff", "0.1:10"], command=[sys.executable, "-S", "-c", script]) as harness:
         births = [harness.expect("born")["at"] for _ in range(4)]
-        pauses = [later - earlier for earlier, later in zip(births, births[1:], strict=False)]
+        pauses = [later - earlier for earlier, later in pairwise(births)]
         assert pauses[0] >= 0.1
         assert pauses[1] >= 0.2
         assert pauses[2] >= 0.4

@@ -1,7 +1,8 @@
-"""A worker for tests: the real supervisor behind commands on stdin, telling what happens on stdout, a JSON object a line."""
+"""A worker for tests: the real supervisor behind commands on stdin; tells what happens on stdout, in JSON lines."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -65,7 +66,7 @@ class Worker:
         began = time.perf_counter()
         try:
             process = await self.link.spawn(
-                command["argv"],
+                [*command["argv"], *["x" * 100_000 * command.get("repeat", 1)] * command.get("padding", 0)],
                 command.get("env", {"PATH": os.environ.get("PATH", os.defpath)}),
                 command.get("cwd", "/"),
                 handlers,
@@ -128,7 +129,7 @@ class Worker:
 
 
 async def read_commands(worker: Worker) -> None:
-    """Take commands until stdin ends. One byte at a time, so that a worker that is killed takes nothing of the next one."""
+    """Take commands until stdin ends, byte by byte: a worker that is killed has taken nothing of the next one's."""
     line = b""
     while True:
         await anyio.wait_readable(0)
@@ -157,8 +158,6 @@ def observe(name: str, value: float, labels: Mapping[str, str]) -> None:
 
 async def main() -> None:
     control_fd = int(sys.argv[sys.argv.index("--control-fd") + 1])
-    import asyncio  # noqa: PLC0415 -- named here alone: the loop's reader callbacks
-
     link = ParentLink(
         control_fd,
         asyncio.get_running_loop(),

@@ -1,0 +1,77 @@
+"""What commands need of a running daemon, as plain objects: proto JSON with the proto field names.
+
+`Daemon` is the whole of it, so that everything else here can be tried without one. `calling` gives the real thing, made of
+the published Python client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+Message = dict[str, Any]
+
+
+class Control(Protocol):
+    """A run that is controlled. Iterating gives the kind of each message and its content, until the run has ended.
+
+    Kinds are those of ControlRunResponse; of a batch, its events one by one as `event`.
+    """
+
+    def __aiter__(self) -> AsyncIterator[tuple[str, Message]]:
+        """Give the messages."""
+
+    async def decide(self, step_id: str, *, go_on: bool) -> None:
+        """Decide about a step. A refusal comes as a message."""
+
+
+class Daemon(Protocol):
+    """A running daemon."""
+
+    async def list_agents(self) -> list[Message]:
+        """Give the configured agents."""
+
+    async def create_session(self, agent: str, cwd: str, permission_mode: str) -> Message:
+        """Make a session. An empty `permission_mode` is the configuration's."""
+
+    async def get_session(self, session_id: str) -> Message:
+        """Give a session."""
+
+    async def list_sessions(self) -> list[Message]:
+        """Give all sessions, newest first."""
+
+    async def close_session(self, session_id: str, *, force: bool) -> Message:
+        """End a session."""
+
+    async def start_run(self, session_id: str, prompt: str, steps: Sequence[int]) -> Message:
+        """Start a run that stops after any of these numbers of steps."""
+
+    async def continue_run(self, run_id: str, prompt: str, steps: Sequence[int] | None) -> Message:
+        """Go on after a run. An empty prompt is the daemon's; None inherits the rules."""
+
+    def control_new(self, session_id: str, prompt: str, steps: Sequence[int]) -> Control:
+        """Start a run whose every step is asked about."""
+
+    async def get_run(self, run_id: str) -> Message:
+        """Give a run."""
+
+    async def list_runs(self, session_id: str) -> list[Message]:
+        """Give the runs of a session, or of all with an empty id, newest first."""
+
+    async def list_steps(self, run_id: str) -> list[Message]:
+        """Give the completed steps of a run."""
+
+    def watch_run(self, run_id: str) -> AsyncIterator[Message]:
+        """Give the events of a run until it has ended."""
+
+    def watch_session(self, session_id: str) -> AsyncIterator[Message]:
+        """Give the events of a session until it is closed."""
+
+    async def stop_run(self, run_id: str, reason: str) -> Message:
+        """Ask for a stop at the next boundary."""
+
+    async def abort_run(self, run_id: str, reason: str) -> Message:
+        """Cut a run off."""
+
+    async def decide(self, run_id: str, step_id: str, *, go_on: bool, reason: str) -> Message:
+        """Decide about a step that waits."""

@@ -1,0 +1,191 @@
+"""Follows one run to its end: what it shows, what Ctrl-C does, and who is asked at a boundary."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import anyio
+import click
+
+from steprail_daemon.cli.ask import Person
+from steprail_daemon.cli.client import Control, Daemon
+from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, state_of
+from steprail_daemon.cli.output import say_json
+
+LEFT = 130  # as if SIGINT had ended us
+_BY_USER = "Ctrl-C on the command line"
+
+
+class Output(Protocol):
+    """Where a run is shown."""
+
+    def began(self, run: Message) -> None:
+        """The run is recorded."""
+
+    def happened(self, event: Message) -> None:
+        """An event of it."""
+
+    def ended(self, run: Message) -> None:
+        """It has ended."""
+
+    def note(self, text: str) -> None:
+        """Something about this command, not about the run."""
+
+
+class Lines:
+    """Lines for people."""
+
+    def __init__(self) -> None:
+        self._view = LiveView()
+
+    def began(self, run: Message) -> None:
+        """Say the ids."""
+        click.secho(f"run {run['run_id']} of session {run['session_id']}", dim=True)
+
+    def happened(self, event: Message) -> None:
+        """Print the event's lines."""
+        for line in self._view.lines(event):
+            click.echo(line)
+
+    def ended(self, run: Message) -> None:
+        """Print how it ended."""
+        for line in end_lines(run):
+            click.echo(line)
+
+    def note(self, text: str) -> None:
+        """Print it apart from the run."""
+        click.secho(text, dim=True, err=True)
+
+
+class JsonLines:
+    """One object a line: `run` at the beginning and at the end, `event` between."""
+
+    def began(self, run: Message) -> None:
+        """Print the run."""
+        say_json({"run": run})
+
+    def happened(self, event: Message) -> None:
+        """Print the event."""
+        say_json({"event": event})
+
+    def ended(self, run: Message) -> None:
+        """Print the run."""
+        say_json({"run": run})
+
+    def note(self, text: str) -> None:
+        """Keep stdout to objects."""
+        click.echo(text, err=True)
+
+
+def output_for(*, as_json: bool) -> Output:
+    """Give the output that was asked for."""
+    return JsonLines() if as_json else Lines()
+
+
+class Interrupts:
+    """What Ctrl-C does: the first time a stop at the next boundary, the second an abort, the third leaves the run alone.
+
+    Before there is a run, the first time leaves.
+    """
+
+    def __init__(self, daemon: Daemon, output: Output) -> None:
+        self._daemon = daemon
+        self._output = output
+        self._presses = 0
+        self._scope = anyio.CancelScope()
+        self.run_id: str | None = None
+
+    @asynccontextmanager
+    async def heeded(self) -> AsyncIterator[None]:
+        """Heed Ctrl-C within.
+
+        Raises:
+            click.exceptions.Exit: left; status 130.
+        """
+        with anyio.open_signal_receiver(signal.SIGINT) as signals, self._scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._serve, signals)
+                yield
+                tasks.cancel_scope.cancel()
+        if self._scope.cancelled_caught:
+            raise click.exceptions.Exit(LEFT)
+
+    async def _serve(self, signals: AsyncIterator[signal.Signals]) -> None:
+        async for _ in signals:
+            await self.press()
+
+    async def press(self) -> None:
+        """Do what Ctrl-C does now."""
+        self._presses += 1
+        if self.run_id is None or self._presses > 2:
+            self._scope.cancel()
+        elif self._presses == 1:
+            self._output.note("stopping at the next step boundary; Ctrl-C again aborts")
+            await self._daemon.stop_run(self.run_id, reason=_BY_USER)
+        else:
+            self._output.note("aborting; Ctrl-C again leaves the run to the daemon")
+            await self._daemon.abort_run(self.run_id, reason=_BY_USER)
+
+
+async def follow_new(daemon: Daemon, start: Callable[[], Awaitable[Message]], output: Output) -> int:
+    """Start a run and show it to its end; gives the exit status."""
+    interrupts = Interrupts(daemon, output)
+    run: Message = {}
+    async with interrupts.heeded():
+        run = await start()
+        interrupts.run_id = run["run_id"]
+        output.began(run)
+        async for event in daemon.watch_run(run["run_id"]):
+            output.happened(event)
+        run = await daemon.get_run(run["run_id"])
+        output.ended(run)
+    return status_of(run)
+
+
+async def follow_asking(daemon: Daemon, control: Control, output: Output, person: Person) -> int:
+    """Show a run that is controlled, and ask a person at each boundary; gives the exit status."""
+    interrupts = Interrupts(daemon, output)
+    run: Message = {}
+    async with interrupts.heeded(), anyio.create_task_group() as tasks:
+        asking: anyio.CancelScope | None = None
+        async for kind, message in control:
+            if kind == "opened":
+                run = message["run"]
+                interrupts.run_id = run["run_id"]
+                output.began(run)
+            elif kind == "event":
+                output.happened(message)
+            elif kind == "decision_requested":
+                asking = anyio.CancelScope()
+                tasks.start_soon(_ask, control, message, person, output, asking)
+            elif kind == "decision_recorded" and asking is not None:
+                asking.cancel()
+            elif kind == "rejected":
+                output.note(f"refused: {message.get('reason', '')}: {message.get('message', '')}")
+            elif kind == "finished":
+                run = message["run"]
+        tasks.cancel_scope.cancel()
+        output.ended(run)
+    return status_of(run)
+
+
+async def _ask(
+    control: Control, request: Message, person: Person, output: Output, scope: anyio.CancelScope
+) -> None:
+    """Ask about one step, until an answer comes or somebody else decided."""
+    step = request["step"]
+    with scope:
+        go_on = await person.goes_on(step.get("number", "?"))
+        if go_on is None:
+            output.note("there is no more input, so this step is where it stops")
+        await control.decide(step["step_id"], go_on=bool(go_on))
+    if scope.cancelled_caught:
+        output.note("decided elsewhere")
+
+
+def status_of(run: Message) -> int:
+    """Give the exit status of a run that has ended."""
+    return EXIT_STATUS.get(state_of(run), 1)

@@ -1,0 +1,109 @@
+"""A call as the services see it, and the calls that are under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import anyio
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from steprail_daemon.core.errors import Exhausted, StepRailError, Unavailable
+
+#: What a method answers with: a message, or one in its wire form.
+Answer = Message | bytes
+
+#: Who calls over a socket that only its owner can open.
+LOCAL_IDENTITY: Final = "local"
+
+
+class Disconnected(Exception):
+    """The client is gone; nothing can be sent any more."""
+
+
+class Call:
+    """One call. `identity` is who calls."""
+
+    __slots__ = ("_context", "_refusal", "_scope", "_stalled_reader_ns", "identity")
+
+    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], stalled_reader_ns: int) -> None:
+        self.identity = LOCAL_IDENTITY
+        self._context = context
+        self._stalled_reader_ns = stalled_reader_ns
+        self._scope = anyio.CancelScope()
+        self._refusal: StepRailError | None = None
+
+    async def send(self, answer: Answer) -> None:
+        """Send a message of a stream; returns once the transport took it.
+
+        Raises:
+            Exhausted: READER_STALLED; the transport took nothing for too long. The message may still arrive.
+            Disconnected: the client is gone.
+        """
+        seconds = self._stalled_reader_ns / 1e9
+        try:
+            with anyio.fail_after(seconds):
+                await self._context.write(answer)
+        except TimeoutError:
+            message = f"the reader took nothing for {seconds:g} s; go on from after_seq"
+            raise Exhausted("READER_STALLED", message) from None
+        except grpc.aio.BaseError:
+            raise Disconnected from None
+
+    def time_remaining_ns(self) -> int | None:
+        """Give the time until the client's deadline; None if it set none."""
+        seconds = self._context.time_remaining()
+        return None if seconds is None else max(0, int(seconds * 1e9))
+
+    def end(self, refusal: StepRailError) -> None:
+        """End the call from outside with an error, wherever it waits within `interruptible`."""
+        self._refusal = refusal
+        self._scope.cancel()
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Mark what `end` can cut off.
+
+        Raises:
+            StepRailError: what `end` was given.
+        """
+        with self._scope:
+            yield
+        if self._refusal is not None:
+            raise self._refusal
+
+
+class Calls:
+    """The calls under way that wait for something, so that a daemon that goes down can end them."""
+
+    def __init__(self) -> None:
+        self._waiting: set[Call] = set()
+        self.draining = False
+
+    @contextmanager
+    def waiting(self, call: Call) -> Iterator[None]:
+        """Let `end_all` end what is done within.
+
+        Raises:
+            Unavailable: DRAINING.
+        """
+        self._waiting.add(call)
+        try:
+            with call.interruptible():
+                yield
+        finally:
+            self._waiting.discard(call)
+
+    def end_all(self) -> None:
+        """End every call that waits."""
+        self.draining = True
+        for call in tuple(self._waiting):
+            call.end(draining())
+
+
+def draining() -> Unavailable:
+    """Give the error of calls that a daemon which goes down cannot serve to their end."""
+    return Unavailable("DRAINING", "the daemon goes down; go on with the next one", retry_after_ns=1_000_000_000)

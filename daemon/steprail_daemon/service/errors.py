@@ -1,0 +1,126 @@
+"""What a refused call carries: one table from the core's errors to gRPC status codes, and the details beside.
+
+Every status has `google.rpc.ErrorInfo` with domain "steprail", a reason and metadata. Which further detail applies
+follows from the class: whose fault it is, and what can be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import grpc
+from google.protobuf import any_pb2, message
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+from steprail.v1 import runs_pb2
+
+from steprail_daemon.core.errors import (
+    AlreadyExists,
+    Denied,
+    Exhausted,
+    Invalid,
+    NotFound,
+    OutOfRange,
+    StepRailError,
+    Unavailable,
+    WrongState,
+)
+from steprail_daemon.service.bounds import NAME, TITLE, beginning, mended
+
+DOMAIN: Final = "steprail"
+
+STATUS_CODES: Final[Mapping[type[StepRailError], grpc.StatusCode]] = MappingProxyType(
+    {
+        NotFound: grpc.StatusCode.NOT_FOUND,
+        Invalid: grpc.StatusCode.INVALID_ARGUMENT,
+        AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+        WrongState: grpc.StatusCode.FAILED_PRECONDITION,
+        Exhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+        Unavailable: grpc.StatusCode.UNAVAILABLE,
+        OutOfRange: grpc.StatusCode.OUT_OF_RANGE,
+        Denied: grpc.StatusCode.PERMISSION_DENIED,
+    }
+)
+
+#: What an uncaught exception looks like from outside: nothing of it.
+INTERNAL: Final = status_pb2.Status(code=grpc.StatusCode.INTERNAL.value[0], message="internal error; see the log")
+
+
+def code_of(error: StepRailError) -> grpc.StatusCode:
+    """Give the status code of an error."""
+    return STATUS_CODES[type(error)]
+
+
+def status_of(error: StepRailError) -> status_pb2.Status:
+    """Give the status with its details. Texts are kept short: all of it travels in one header of at most 8 KiB."""
+    return status_pb2.Status(
+        code=code_of(error).value[0],
+        message=_short(error.message, TITLE),
+        details=[_packed(_info(error)), *further_details(error)],
+    )
+
+
+def grpc_status(status: status_pb2.Status) -> grpc.Status:
+    """Give the status in the form that a handler's context takes."""
+    return rpc_status.to_status(status)
+
+
+def rejection(error: StepRailError, request_id: str) -> runs_pb2.ControlRejected:
+    """Give the answer to a message on an open stream that is refused."""
+    return runs_pb2.ControlRejected(
+        code=code_of(error).value[0],
+        reason=error.reason,
+        message=_short(error.message, TITLE),
+        metadata=_metadata(error),
+        details=further_details(error),
+        request_id=request_id,
+    )
+
+
+def further_details(error: StepRailError) -> list[any_pb2.Any]:
+    """Give the details beside `ErrorInfo`."""
+    details: list[message.Message] = []
+    description = _short(error.message, TITLE)
+    if error.field:
+        bad = error_details_pb2.BadRequest()
+        bad.field_violations.add(field=_short(error.field, NAME), description=description, reason=error.reason)
+        details.append(bad)
+    if isinstance(error, NotFound):
+        kind = error.reason.removesuffix("_NOT_FOUND").lower()
+        name = _short(error.metadata.get(f"{kind}_id", ""), NAME)
+        details.append(
+            error_details_pb2.ResourceInfo(resource_type=kind, resource_name=name, description=description)
+        )
+    if isinstance(error, WrongState):
+        failed = error_details_pb2.PreconditionFailure()
+        failed.violations.add(type=error.reason, subject=_subject(error), description=description)
+        details.append(failed)
+    if error.retry_after_ns is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromNanoseconds(error.retry_after_ns)
+        details.append(retry)
+    return [_packed(detail) for detail in details]
+
+
+def _info(error: StepRailError) -> error_details_pb2.ErrorInfo:
+    return error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_metadata(error))
+
+
+def _metadata(error: StepRailError) -> dict[str, str]:
+    return {key: _short(value, NAME) for key, value in error.metadata.items()}
+
+
+def _subject(error: StepRailError) -> str:
+    return next((_short(value, NAME) for value in error.metadata.values()), "")
+
+
+def _short(text: str, limit: int) -> str:
+    return beginning(mended(text).encode(), limit).decode()
+
+
+def _packed(detail: message.Message) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    return packed

@@ -1,0 +1,154 @@
+"""gRPC handlers made from the descriptors of the protobuf services.
+
+The implementation of a call is the method of the same name in snake case; a call without one is UNIMPLEMENTED. Around
+each stands the same: the request is parsed, an error becomes a status, and one line is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+import grpc
+import grpc.aio
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import status_pb2
+
+from steprail_daemon.core.errors import Invalid, StepRailError
+from steprail_daemon.service.calls import Answer, Call, Calls, Disconnected
+from steprail_daemon.service.errors import INTERNAL, code_of, grpc_status, status_of
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+log: Final = logging.getLogger("steprail.calls")
+
+
+class ServiceHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc's base class is untyped
+    """The handlers of one service."""
+
+    def __init__(
+        self, descriptor: ServiceDescriptor, implementation: object, calls: Calls, stalled_reader_ns: int
+    ) -> None:
+        self._calls = calls
+        self._stalled_reader_ns = stalled_reader_ns
+        self._handlers: dict[str, grpc.RpcMethodHandler] = {}
+        for method in descriptor.methods:
+            behaviour = getattr(implementation, snake_case(method.name), None)
+            if behaviour is not None:
+                self._handlers[f"/{descriptor.full_name}/{method.name}"] = self._handler(method, behaviour)
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """Find the handler of a call."""
+        return self._handlers.get(details.method)
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """Full names of the calls that are implemented."""
+        return frozenset(self._handlers)
+
+    def _handler(self, method: MethodDescriptor, behaviour: Callable[..., Any]) -> grpc.RpcMethodHandler:
+        name = method.full_name
+        parse = _parser(method)
+        if method.client_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                self._conversation(name, parse, behaviour), response_serializer=to_bytes
+            )
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._stream(name, parse, behaviour), response_serializer=to_bytes
+            )
+        return grpc.unary_unary_rpc_method_handler(self._unary(name, parse, behaviour), response_serializer=to_bytes)
+
+    def _unary(self, name: str, parse: Callable[[bytes], Message], behaviour: Callable[..., Awaitable[Answer]]) -> Any:  # noqa: ANN401
+        async def handle(data: bytes, context: _Context) -> Answer:
+            answers: list[Answer] = []
+
+            async def work(call: Call) -> None:
+                answers.append(await behaviour(parse(data), call))
+
+            await self._run(name, context, work)
+            return answers[0] if answers else b""
+
+        return handle
+
+    def _stream(self, name: str, parse: Callable[[bytes], Message], behaviour: Callable[..., Awaitable[None]]) -> Any:  # noqa: ANN401
+        async def handle(data: bytes, context: _Context) -> None:
+            async def work(call: Call) -> None:
+                with self._calls.waiting(call):
+                    await behaviour(parse(data), call)
+
+            await self._run(name, context, work)
+
+        return handle
+
+    def _conversation(
+        self, name: str, parse: Callable[[bytes], Message], behaviour: Callable[..., Awaitable[None]]
+    ) -> Any:  # noqa: ANN401
+        async def parsed(requests: AsyncIterator[bytes]) -> AsyncIterator[Message]:
+            async for data in requests:
+                yield parse(data)
+
+        async def handle(requests: AsyncIterator[bytes], context: _Context) -> None:
+            async def work(call: Call) -> None:
+                with self._calls.waiting(call):
+                    await behaviour(parsed(requests), call)
+
+            await self._run(name, context, work)
+
+        return handle
+
+    async def _run(self, name: str, context: _Context, work: Callable[[Call], Awaitable[None]]) -> None:
+        """Do the work of a call; if it is refused, end the call with the status."""
+        started = time.monotonic()
+        code, reason = "CANCELLED", ""
+        refused: status_pb2.Status | None = None
+        try:
+            await work(Call(context, self._stalled_reader_ns))
+            code = "OK"
+        except StepRailError as error:
+            refused = status_of(error)
+            code, reason = code_of(error).name, error.reason
+        except Disconnected:
+            return
+        except Exception:
+            log.exception("call failed", extra={"method": name})
+            refused = INTERNAL
+            code = "INTERNAL"
+        finally:
+            milliseconds = round((time.monotonic() - started) * 1e3, 3)
+            log.info("call", extra={"method": name, "code": code, "reason": reason, "ms": milliseconds})
+        if refused is not None:
+            await self._refuse(context, refused)
+
+    async def _refuse(self, context: _Context, status: status_pb2.Status) -> None:
+        # The status waits behind what a stalled reader has not taken yet, so that this wait needs a bound too.
+        with anyio.move_on_after(self._stalled_reader_ns / 1e9):
+            await context.abort_with_status(grpc_status(status))
+
+
+def to_bytes(answer: Answer) -> bytes:
+    """Serialize a message; one in its wire form passes as it is."""
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+
+def snake_case(name: str) -> str:
+    """Give the name of the method that implements a call: `GetRun` is `get_run`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def _parser(method: MethodDescriptor) -> Callable[[bytes], Message]:
+    message_class = GetMessageClass(method.input_type)
+
+    def parse(data: bytes) -> Message:
+        try:
+            return message_class.FromString(data)
+        except DecodeError:
+            raise Invalid("FIELD_INVALID", f"the request is not a well-formed {method.input_type.full_name}") from None
+
+    return parse
