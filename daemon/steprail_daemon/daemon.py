@@ -13,10 +13,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 import anyio
 import anyio.abc
@@ -109,7 +110,8 @@ def open_store(loaded: LoadedConfig) -> SqliteStore:
         OSError: the directory cannot be made.
     """
     loaded.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return SqliteStore(loaded.state_directory / "journal.db", synchronous=loaded.config.journal.synchronous)
+    mode: Literal["full", "normal"] = "full" if loaded.config.journal.synchronous == "full" else "normal"
+    return SqliteStore(loaded.state_directory / "journal.db", synchronous=mode)
 
 
 def verify_journal(path: Path) -> Report:
@@ -162,7 +164,7 @@ def build_engine(
     loop = asyncio.get_running_loop()
     agents = Agents(settings, DRIVERS, link)
 
-    def start_task(function: Callable[[], Awaitable[None]], name: str) -> None:
+    def start_task(function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         tasks.start_soon(function, name=name)
 
     world = World(

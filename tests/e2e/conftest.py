@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.framework.daemon import Daemon, short_directory
+
 from steprail.client import Client
 from steprail_daemon.testing.claude_binary import ensure_claude
-from steprail_daemon.testing.messages_endpoint import MessagesEndpoint
-
-from tests.framework.daemon import Daemon, short_directory
+from steprail_daemon.testing.messages_endpoint import MessagesEndpoint, Script
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +45,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(directory: Path, claude: Path, script: object) -> AsyncIterator[Stage]:
+async def stage(directory: Path, claude: Path, script: Script, settings: str = "") -> AsyncIterator[Stage]:
     """Set up endpoint, daemon and client, and end them in the right order."""
     with MessagesEndpoint(script) as endpoint:
         daemon = Daemon(
@@ -55,6 +55,7 @@ async def stage(directory: Path, claude: Path, script: object) -> AsyncIterator[
                 "ANTHROPIC_BASE_URL": endpoint.url,
                 "ANTHROPIC_API_KEY": "sk-ant-not-a-key",
             },
+            settings=settings,
         )
         try:
             await daemon.start()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
+
 from steprail.client import Client
 from steprail.errors import StepRailError
 
@@ -102,6 +103,20 @@ permission_mode = "{permission_mode}"
                 return pid
         raise AssertionError(f"there is no worker\n{self.log.read_text()}")
 
+    def descendants(self) -> set[int]:
+        """Give everything below the parent process."""
+        found: set[int] = set()
+        new = [self.pid]
+        while new:
+            new = [child for pid in new for child in children_of(pid)]
+            found.update(new)
+        return found
+
+    def instance(self) -> str:
+        """Give what begins the mark of every process of this daemon."""
+        mark = environment_of(self.worker_pid())["STEPRAIL_PROCESS"]
+        return mark.rpartition(".")[0]
+
     def stop(self) -> int:
         """Ask for the orderly end and wait for it; gives the exit code."""
         assert self._process is not None
@@ -116,8 +131,19 @@ permission_mode = "{permission_mode}"
 
 
 def children_of(pid: int) -> list[int]:
-    """Give the children of a process."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Give the children of a process; none if it is gone. A child of any of its threads counts."""
+    try:
+        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return []
+    return [int(child) for text in lists for child in text.split()]
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Give the environment that a process was started with."""
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    pairs = (variable.decode("utf-8", "replace").partition("=") for variable in variables if variable)
+    return {name: value for name, _, value in pairs}
 
 
 @contextmanager

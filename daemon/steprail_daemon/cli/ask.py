@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Protocol
 
@@ -41,10 +42,9 @@ class Terminal:
 
     async def _line(self) -> str | None:
         while b"\n" not in self._read:
-            try:
+            # A regular file is always readable, and epoll refuses it.
+            with contextlib.suppress(PermissionError):
                 await anyio.wait_readable(self._descriptor)
-            except PermissionError:
-                pass  # a regular file: always readable, and epoll knows no such thing
             block = os.read(self._descriptor, _BLOCK)
             if not block:
                 line, self._read = self._read, b""

@@ -1,12 +1,13 @@
 """What commands need of a running daemon, as plain objects: proto JSON with the proto field names.
 
-`Daemon` is the whole of it, so that everything else here can be tried without one. `calling` gives the real thing, made of
-the published Python client.
+`Daemon` is the whole of it, so that everything else here can be tried without one. `connection` has the
+real thing, made of the published Python client.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 Message = dict[str, Any]
@@ -31,11 +32,8 @@ class Daemon(Protocol):
     async def list_agents(self) -> list[Message]:
         """Give the configured agents."""
 
-    async def create_session(self, agent: str, cwd: str, permission_mode: str) -> Message:
-        """Make a session. An empty `permission_mode` is the configuration's."""
-
-    async def get_session(self, session_id: str) -> Message:
-        """Give a session."""
+    async def create_session(self, agent: str, cwd: str, mode: str) -> Message:
+        """Make a session. An empty permission mode is the configuration's."""
 
     async def list_sessions(self) -> list[Message]:
         """Give all sessions, newest first."""
@@ -43,14 +41,19 @@ class Daemon(Protocol):
     async def close_session(self, session_id: str, *, force: bool) -> Message:
         """End a session."""
 
-    async def start_run(self, session_id: str, prompt: str, steps: Sequence[int]) -> Message:
+    async def start_run(self, session_id: str, prompt: str, limits: Sequence[int]) -> Message:
         """Start a run that stops after any of these numbers of steps."""
 
-    async def continue_run(self, run_id: str, prompt: str, steps: Sequence[int] | None) -> Message:
+    async def continue_run(self, run_id: str, prompt: str, limits: Sequence[int] | None) -> Message:
         """Go on after a run. An empty prompt is the daemon's; None inherits the rules."""
 
-    def control_new(self, session_id: str, prompt: str, steps: Sequence[int]) -> Control:
+    def control_new(self, session_id: str, prompt: str, limits: Sequence[int]) -> AbstractAsyncContextManager[Control]:
         """Start a run whose every step is asked about."""
+
+    def control_continued(
+        self, run_id: str, prompt: str, limits: Sequence[int] | None
+    ) -> AbstractAsyncContextManager[Control]:
+        """Go on after a run, and be asked about every step."""
 
     async def get_run(self, run_id: str) -> Message:
         """Give a run."""

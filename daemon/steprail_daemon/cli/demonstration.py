@@ -1,7 +1,7 @@
 """The demonstration: a workspace, a scripted model, and this command line run as anybody would run it.
 
 Each command is a process of its own and is shown before it runs. What the closing lines claim is read from the `--json`
-output of commands and counted by the model's endpoint; where one of them is not as it should be, the demonstration fails.
+output of commands and counted by the model's endpoint; where something is not as it should be, the demonstration fails.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
@@ -127,10 +126,14 @@ class Demonstration:
         log = self._directory / "daemon.log"
         self._echo("serve &")
         with log.open("wb") as file:
-            argv = [*_steprail(), "serve"]
-            streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
             process = subprocess.Popen(
-                argv, cwd=self._directory, env=self._environment, start_new_session=True, **streams
+                [*_steprail(), "serve", "--owner", str(os.getpid())],
+                cwd=self._directory,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
             )
         try:
             with _ended(process):
@@ -167,7 +170,11 @@ class Demonstration:
         self._echo(" ".join(f'"{word}"' if " " in word else word for word in arguments))
         try:
             code = subprocess.run(
-                [*_steprail(), *arguments], cwd=self._directory, env=self._environment, timeout=_COMMAND_LIMIT, check=False
+                [*_steprail(), *arguments],
+                cwd=self._directory,
+                env=self._environment,
+                timeout=_COMMAND_LIMIT,
+                check=False,
             ).returncode
         except subprocess.TimeoutExpired:
             raise Problem(f"steprail {arguments[0]} did not end within {_COMMAND_LIMIT:.0f} s") from None
@@ -199,7 +206,7 @@ def _steprail() -> list[str]:
     return [str(script)] if script.exists() else [sys.executable, "-P", "-m", "steprail_daemon.cli"]
 
 
-def _expect(what: str, holds: bool) -> None:  # noqa: FBT001 -- it reads as a sentence and its condition
+def _expect(what: str, holds: bool) -> None:
     if not holds:
         raise Problem(f"the demonstration went wrong, this does not hold: {what}")
 

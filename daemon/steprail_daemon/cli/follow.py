@@ -86,9 +86,9 @@ def output_for(*, as_json: bool) -> Output:
 
 
 class Interrupts:
-    """What Ctrl-C does: the first time a stop at the next boundary, the second an abort, the third leaves the run alone.
+    """What Ctrl-C does: first it asks for a stop at the next boundary, then it aborts, then it leaves the run alone.
 
-    Before there is a run, the first time leaves.
+    Before there is a run, it leaves at once.
     """
 
     def __init__(self, daemon: Daemon, output: Output) -> None:
@@ -145,12 +145,13 @@ async def follow_new(daemon: Daemon, start: Callable[[], Awaitable[Message]], ou
     return status_of(run)
 
 
-async def follow_asking(daemon: Daemon, control: Control, output: Output, person: Person) -> int:
-    """Show a run that is controlled, and ask a person at each boundary; gives the exit status."""
+async def follow_asking(daemon: Daemon, start: Callable[[], Awaitable[Control]], output: Output, person: Person) -> int:
+    """Start a run, show it to its end, and ask a person at each boundary; gives the exit status."""
     interrupts = Interrupts(daemon, output)
     run: Message = {}
     async with interrupts.heeded(), anyio.create_task_group() as tasks:
         asking: anyio.CancelScope | None = None
+        control = await start()
         async for kind, message in control:
             if kind == "opened":
                 run = message["run"]
@@ -172,9 +173,7 @@ async def follow_asking(daemon: Daemon, control: Control, output: Output, person
     return status_of(run)
 
 
-async def _ask(
-    control: Control, request: Message, person: Person, output: Output, scope: anyio.CancelScope
-) -> None:
+async def _ask(control: Control, request: Message, person: Person, output: Output, scope: anyio.CancelScope) -> None:
     """Ask about one step, until an answer comes or somebody else decided."""
     step = request["step"]
     with scope:

@@ -31,6 +31,12 @@ def has_ended(run: Message) -> bool:
     return state_of(run) in EXIT_STATUS
 
 
+def prompt_of(run: Message) -> str:
+    """Give the texts of a run's prompt."""
+    parts = run.get("spec", {}).get("prompt", {}).get("parts", [])
+    return "\n".join(part["text"] for part in parts if "text" in part)
+
+
 def plural(count: object, word: str) -> str:
     """Give a count with its word."""
     return f"{count} {word}" if str(count) == "1" else f"{count} {word}s"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -13,14 +12,6 @@ from steprail_daemon.cli.problems import ConfigProblem
 from steprail_daemon.config.load import ConfigError, LoadedConfig, load_config
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where a daemon is looked for. `explicit` if a flag or $STEPRAIL_ADDRESS named it."""
-
-    text: str
-    explicit: bool
 
 
 class Assignment(click.ParamType[tuple[str, str]]):
@@ -77,9 +68,11 @@ def load(
         raise ConfigProblem(f"the configuration cannot be used:\n{problems}") from None
 
 
-def find_address(flag: str | None) -> Address:
-    """Give the address to use: the flag, $STEPRAIL_ADDRESS, else the first that the configuration listens on."""
-    named = flag or os.environ.get("STEPRAIL_ADDRESS")
-    if named:
-        return Address(named, explicit=True)
-    return Address(load().config.server.listen[0], explicit=False)
+def named_address(flag: str | None) -> str | None:
+    """Give the address that a flag or $STEPRAIL_ADDRESS names, if one does."""
+    return flag or os.environ.get("STEPRAIL_ADDRESS") or None
+
+
+def find_address(flag: str | None) -> str:
+    """Give the address to use: the one that is named, else the first that the configuration listens on."""
+    return named_address(flag) or load().config.server.listen[0]

@@ -17,7 +17,6 @@ import anyio
 import anyio.to_thread
 import click
 
-from steprail_daemon.cli.options import Address
 from steprail_daemon.cli.problems import Problem
 from steprail_daemon.config.load import LoadedConfig
 
@@ -25,11 +24,6 @@ _START_LIMIT = 60.0
 _BEYOND_GRACE = 10.0
 _BETWEEN_TRIES = 0.05
 _SECOND_NS = 1_000_000_000
-
-
-def socket_path(address: str) -> str | None:
-    """Give the path of a Unix address; None if it is another kind of address."""
-    return address.removeprefix("unix:").removeprefix("//") if address.startswith("unix:") else None
 
 
 async def answers(path: str) -> bool:
@@ -43,17 +37,16 @@ async def answers(path: str) -> bool:
 
 
 @asynccontextmanager
-async def daemon_for_a_run(address: Address, loaded: LoadedConfig, extra: Sequence[str]) -> AsyncIterator[None]:
-    """See that a daemon listens on the default address; start one, and end it afterwards, if none does.
+async def daemon_for_a_run(address: str, loaded: LoadedConfig, extra: Sequence[str]) -> AsyncIterator[None]:
+    """See that a daemon listens on the configuration's address; start one, and end it afterwards, if none does.
 
-    An address that was named is left alone: where nothing listens, the call to it says so. `extra` are further
-    arguments of `serve`.
+    `extra` are further arguments of `serve`.
 
     Raises:
         Problem: it does not start; with what it said.
     """
-    path = socket_path(address.text)
-    if address.explicit or path is None or await answers(path):
+    path = address.removeprefix("unix:")
+    if await answers(path):
         yield
         return
     click.echo(click.style("no daemon listens; one is started for the length of this run", dim=True), err=True)

@@ -19,3 +19,11 @@ class ConfigProblem(Problem):
     """The configuration, or what it names, cannot be used. Starting again would not help: EX_CONFIG of sysexits.h."""
 
     exit_code = 78
+
+
+class Refused(Problem):
+    """The daemon refused a call. `reason` is the API's, such as RUN_NOT_FOUND; empty if there was none."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{message} ({reason})" if reason else message)
+        self.reason = reason

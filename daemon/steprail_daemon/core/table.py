@@ -107,7 +107,7 @@ TABLE: dict[tuple[RunState, type], Row] = {
     (AWAITING_DECISION, StepCompleted): Row("_step_past_gate", (FAILED,)),
     (AWAITING_DECISION, StopRequested): Row("_stop_pending", (STOPPING,)),
     (AWAITING_DECISION, AbortRequested): Row("_abort", (ABORTING,)),
-    (AWAITING_DECISION, DecisionSubmitted): Row("_decision", (RUNNING, STOPPING)),
+    (AWAITING_DECISION, DecisionSubmitted): Row("_decision", (AWAITING_DECISION, RUNNING, STOPPING)),
     (AWAITING_DECISION, BoundaryCancelled): Row("_gave_up_waiting", (FAILED,)),
     (AWAITING_DECISION, ActivityPastGate): Row("_activity_past_gate", (FAILED,)),
     (AWAITING_DECISION, PermissionAsked): Row("_permission_gated", (AWAITING_DECISION, FAILED)),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,7 +17,7 @@ from steprail_daemon.journal.store import Store
 class StartTask(Protocol):
     """Runs a coroutine in the engine's task group; what it raises ends the daemon, for it is a bug."""
 
-    def __call__(self, function: Callable[[], Awaitable[None]], name: str) -> None:
+    def __call__(self, function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """Start `function` under `name`."""
 
 

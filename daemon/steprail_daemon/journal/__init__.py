@@ -19,19 +19,19 @@ copy are lost.
 | run_no   | run the batch belongs to, 0 if to none |
 | last_seq | sequence number of the last event; `first_seq - 1` in a batch without events |
 | at       | time of the commit, Unix nanoseconds |
-| checksum | CRC-32 (as in zlib) of records and events, begun with the other numbers, see below |
+| checksum | CRC-32 (as in zlib) of records and events, begun with `at`, see below |
 | records  | the batch's records as `journal.record` encodes them; NULL if there are none |
 | events   | `kinds` (a byte for each event), `ends` (a uint32 for each), `wire` (the events), one after the other |
 
-`first_seq` has 31 bits, `session_no` 24, both begin at 1. `sub` has 8 bits and tells batches with the same
-`first_seq` apart, which are batches without events and the one after them: it is 0 if the batch before had events,
-else one more than that batch's. So a session has at most 2,147,483,646 events and 255 batches in a row without an
-event, and a journal 16,777,215 sessions; the store refuses what goes beyond. `events` is the last column, so that a
-replay of records does not read the pages that hold only events; it is one column and not three, because binding a
-blob costs as much as four numbers. How many events there are follows from `first_seq` and `last_seq`.
+`first_seq` has 31 bits, `session_no` 24, both begin at 1. `sub` has 8 bits: 255 in a batch with events; batches
+without events that have the same `first_seq`, which is that of the next event, are numbered 0, 1, 2 and so on. So a
+session has at most 2,147,483,646 events and 255 batches in a row without an event, and a journal 16,777,215 sessions;
+the store refuses what goes beyond. `events` is the last column, so that a replay of records does not read the pages
+that hold only events; it is one column and not three, because binding a blob costs as much as four numbers. How many
+events there are follows from `first_seq` and `last_seq`.
 
-The checksum's start value is the exclusive or of key, run_no, last_seq and at, its upper 32 bits folded onto the lower
-ones by another exclusive or. A reader does not check it, `verify` does.
+The checksum begins with `at` modulo 4,294,967,291 as its start value. The other numbers are not in it: the order of
+the batches and the other tables tell whether they are right. A reader does not check it, `verify` does.
 
 An entry of `wire` is field 1 of a protobuf message: the byte 0x0A, the length of the event as a varint, the event.
 The journal knows no more of it. `ends[i]` is where entry i ends in `wire`, `kinds[i]` its kind, a number of the

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from steprail_daemon.journal.store import Batch, Blob, JournalError, RunRow, SessionRow
-from steprail_daemon.journal.tail import Tail, has_edges, new_tail, refusal
+from steprail_daemon.journal.tail import Tail, has_edges, is_plain, new_tail, refusal
 
 
 class _Session:
@@ -48,11 +48,11 @@ class MemoryStore:
         if session is None or self._closed or batch.opens_session:
             session = self._opened(batch)
         tail = session.tail
-        tail.check(batch)
-        if has_edges(batch):
-            self._append_edges(batch, session)
+        if is_plain(batch, tail.next_seq, tail.writable_runs):
+            tail.next_seq = batch.last_seq + 1
+            tail.sub = 0
         else:
-            tail.advance(batch)
+            self._append_any(batch, session)
         if batch.kinds:
             session.lasts.append(batch.last_seq)
             session.batches.append(batch if _is_bare(batch) else _bare(batch))
@@ -65,11 +65,11 @@ class MemoryStore:
             raise refusal(batch, f"it opens session {batch.opens_session!r}, which is there already")
         return _Session(batch.opens_session, new_tail(batch))
 
-    def _append_edges(self, batch: Batch, session: _Session) -> None:
-        session.tail.check_edges(batch)
+    def _append_any(self, batch: Batch, session: _Session) -> None:
+        session.tail.check(batch)
         if batch.opens_run in self._runs:
             raise refusal(batch, f"it opens run {batch.opens_run!r}, which is there already")
-        session.tail.advance_edges(batch)
+        session.tail.advance(batch)
         if batch.opens_session:
             self._sessions[batch.session_no] = session
             self._session_numbers[batch.opens_session] = batch.session_no

@@ -18,7 +18,7 @@ import msgspec
 
 from steprail_daemon.core.records import RunEnded
 from steprail_daemon.journal.framing import framing_problem
-from steprail_daemon.journal.layout import LANES, checksum, key_range, unpack_key
+from steprail_daemon.journal.layout import LANES, LAST_SUB, checksum, key_range, unpack_key
 from steprail_daemon.journal.record import RecordError, decode_records
 from steprail_daemon.journal.schema import check_version, describe
 from steprail_daemon.journal.store import JournalError
@@ -189,7 +189,7 @@ class _Check:
             if session is None or session.number != row.session_no:
                 if session is not None:
                     self._end_session(session)
-                session = _Session(row.session_no, row.first_seq, row.first_seq, row.sub)
+                session = _Session(row.session_no, row.first_seq, row.first_seq, row.sub % LAST_SUB)
             self._in_order(session, row)
             self._run_of(session, row)
         if session is not None:
@@ -203,7 +203,7 @@ class _Check:
         count = last_seq - first_seq + 1
         if session_no % LANES != lane:
             self._report(row.place, f"is in table batches_{lane}")
-        if checksum(key, run_no ^ last_seq ^ at, records, events) != stored:
+        if checksum(at, records, events) != stored:
             self._report(row.place, "does not match its checksum")
         problem = framing_problem(count, events) if count >= 0 else f"last_seq is {last_seq}"
         if problem:
@@ -218,10 +218,11 @@ class _Check:
     def _in_order(self, session: _Session, row: _Row) -> None:
         if row.first_seq != session.next_seq:
             self._report(row.place, f"does not follow the batch before, which ends at {session.next_seq - 1}")
-        elif row.sub != session.sub:
-            self._report(row.place, f"has sub {row.sub}, which should be {session.sub}")
+        has_events = row.last_seq >= row.first_seq
+        if row.sub != (LAST_SUB if has_events else session.sub):
+            self._report(row.place, f"has sub {row.sub}, next is {session.sub}, {LAST_SUB} with events")
         session.next_seq = row.last_seq + 1
-        session.sub = row.sub + 1 if row.last_seq < row.first_seq else 0
+        session.sub = 0 if has_events else row.sub + 1
 
     def _run_of(self, session: _Session, row: _Row) -> None:
         if row.run_no:

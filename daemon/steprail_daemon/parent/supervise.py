@@ -297,7 +297,7 @@ class Parent:
         if scope == "tree":
             self._sweeper.signal_tree(tree, signum)
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with contextlib.suppress(OSError):
             # The root is our child and not reaped, so its number is still its own.
             (os.killpg if scope == "group" else os.kill)(tree.pid, signum)
 

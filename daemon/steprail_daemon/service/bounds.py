@@ -89,7 +89,7 @@ def fitted(value: T) -> T:
     return cast(T, _fit(value))
 
 
-def _fit(value: Any) -> Any:  # noqa: ANN401  a field of any struct
+def _fit(value: Any) -> Any:
     if isinstance(value, str):
         return mended(value)
     if isinstance(value, tuple):

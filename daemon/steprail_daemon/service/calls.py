@@ -55,7 +55,7 @@ class Call:
 
     def time_remaining_ns(self) -> int | None:
         """Give the time until the client's deadline; None if it set none."""
-        seconds = self._context.time_remaining()
+        seconds: float | None = self._context.time_remaining()
         return None if seconds is None else max(0, int(seconds * 1e9))
 
     def end(self, refusal: StepRailError) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from steprail.v1 import agents_pb2
-
 from steprail_daemon.core.model import Capabilities
 
 _SPANS = {"max_decision_hold_ns": "max_decision_hold", "max_permission_hold_ns": "max_permission_hold"}

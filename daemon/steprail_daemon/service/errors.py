@@ -12,10 +12,10 @@ from typing import Final
 
 import grpc
 from google.protobuf import any_pb2, message
-from google.rpc import error_details_pb2, status_pb2
-from grpc_status import rpc_status
-from steprail.v1 import runs_pb2
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+from grpc_status import rpc_status  # type: ignore[import-untyped]
 
+from steprail.v1 import runs_pb2
 from steprail_daemon.core.errors import (
     AlreadyExists,
     Denied,
@@ -64,7 +64,8 @@ def status_of(error: StepRailError) -> status_pb2.Status:
 
 def grpc_status(status: status_pb2.Status) -> grpc.Status:
     """Give the status in the form that a handler's context takes."""
-    return rpc_status.to_status(status)
+    converted: grpc.Status = rpc_status.to_status(status)
+    return converted
 
 
 def rejection(error: StepRailError, request_id: str) -> runs_pb2.ControlRejected:
@@ -90,9 +91,7 @@ def further_details(error: StepRailError) -> list[any_pb2.Any]:
     if isinstance(error, NotFound):
         kind = error.reason.removesuffix("_NOT_FOUND").lower()
         name = _short(error.metadata.get(f"{kind}_id", ""), NAME)
-        details.append(
-            error_details_pb2.ResourceInfo(resource_type=kind, resource_name=name, description=description)
-        )
+        details.append(error_details_pb2.ResourceInfo(resource_type=kind, resource_name=name, description=description))
     if isinstance(error, WrongState):
         failed = error_details_pb2.PreconditionFailure()
         failed.violations.add(type=error.reason, subject=_subject(error), description=description)

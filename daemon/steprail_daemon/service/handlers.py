@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import anyio
 import grpc
@@ -18,18 +18,21 @@ import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from google.rpc import status_pb2
+from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from steprail_daemon.core.errors import Invalid, StepRailError
 from steprail_daemon.service.calls import Answer, Call, Calls, Disconnected
 from steprail_daemon.service.errors import INTERNAL, code_of, grpc_status, status_of
 
-_Context = grpc.aio.ServicerContext[Any, Any]
+_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+_RpcHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+_Parse: TypeAlias = Callable[[bytes], Message]
+_Handler: TypeAlias = Callable[[Any, _Context], Awaitable[Any]]
 
 log: Final = logging.getLogger("steprail.calls")
 
 
-class ServiceHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc's base class is untyped
+class ServiceHandlers(grpc.GenericRpcHandler):
     """The handlers of one service."""
 
     def __init__(
@@ -37,13 +40,13 @@ class ServiceHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc's b
     ) -> None:
         self._calls = calls
         self._stalled_reader_ns = stalled_reader_ns
-        self._handlers: dict[str, grpc.RpcMethodHandler] = {}
+        self._handlers: dict[str, _RpcHandler] = {}
         for method in descriptor.methods:
             behaviour = getattr(implementation, snake_case(method.name), None)
             if behaviour is not None:
                 self._handlers[f"/{descriptor.full_name}/{method.name}"] = self._handler(method, behaviour)
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+    def service(self, details: grpc.HandlerCallDetails) -> _RpcHandler | None:
         """Find the handler of a call."""
         return self._handlers.get(details.method)
 
@@ -52,7 +55,7 @@ class ServiceHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc's b
         """Full names of the calls that are implemented."""
         return frozenset(self._handlers)
 
-    def _handler(self, method: MethodDescriptor, behaviour: Callable[..., Any]) -> grpc.RpcMethodHandler:
+    def _handler(self, method: MethodDescriptor, behaviour: Callable[..., Any]) -> _RpcHandler:
         name = method.full_name
         parse = _parser(method)
         if method.client_streaming:
@@ -65,19 +68,16 @@ class ServiceHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc's b
             )
         return grpc.unary_unary_rpc_method_handler(self._unary(name, parse, behaviour), response_serializer=to_bytes)
 
-    def _unary(self, name: str, parse: Callable[[bytes], Message], behaviour: Callable[..., Awaitable[Answer]]) -> Any:  # noqa: ANN401
+    def _unary(self, name: str, parse: _Parse, behaviour: Callable[..., Awaitable[Answer]]) -> _Handler:
         async def handle(data: bytes, context: _Context) -> Answer:
-            answers: list[Answer] = []
+            async def work(call: Call) -> Answer:
+                return await behaviour(parse(data), call)
 
-            async def work(call: Call) -> None:
-                answers.append(await behaviour(parse(data), call))
-
-            await self._run(name, context, work)
-            return answers[0] if answers else b""
+            return await self._run(name, context, work) or b""
 
         return handle
 
-    def _stream(self, name: str, parse: Callable[[bytes], Message], behaviour: Callable[..., Awaitable[None]]) -> Any:  # noqa: ANN401
+    def _stream(self, name: str, parse: _Parse, behaviour: Callable[..., Awaitable[None]]) -> _Handler:
         async def handle(data: bytes, context: _Context) -> None:
             async def work(call: Call) -> None:
                 with self._calls.waiting(call):
@@ -87,9 +87,7 @@ class ServiceHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc's b
 
         return handle
 
-    def _conversation(
-        self, name: str, parse: Callable[[bytes], Message], behaviour: Callable[..., Awaitable[None]]
-    ) -> Any:  # noqa: ANN401
+    def _conversation(self, name: str, parse: _Parse, behaviour: Callable[..., Awaitable[None]]) -> _Handler:
         async def parsed(requests: AsyncIterator[bytes]) -> AsyncIterator[Message]:
             async for data in requests:
                 yield parse(data)
@@ -103,28 +101,30 @@ class ServiceHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc's b
 
         return handle
 
-    async def _run(self, name: str, context: _Context, work: Callable[[Call], Awaitable[None]]) -> None:
+    async def _run(
+        self, name: str, context: _Context, work: Callable[[Call], Awaitable[Answer | None]]
+    ) -> Answer | None:
         """Do the work of a call; if it is refused, end the call with the status."""
         started = time.monotonic()
         code, reason = "CANCELLED", ""
-        refused: status_pb2.Status | None = None
+        refused = INTERNAL
         try:
-            await work(Call(context, self._stalled_reader_ns))
+            answer = await work(Call(context, self._stalled_reader_ns))
             code = "OK"
+            return answer
         except StepRailError as error:
             refused = status_of(error)
             code, reason = code_of(error).name, error.reason
         except Disconnected:
-            return
+            return None
         except Exception:
             log.exception("call failed", extra={"method": name})
-            refused = INTERNAL
             code = "INTERNAL"
         finally:
             milliseconds = round((time.monotonic() - started) * 1e3, 3)
             log.info("call", extra={"method": name, "code": code, "reason": reason, "ms": milliseconds})
-        if refused is not None:
-            await self._refuse(context, refused)
+        await self._refuse(context, refused)
+        return None
 
     async def _refuse(self, context: _Context, status: status_pb2.Status) -> None:
         # The status waits behind what a stalled reader has not taken yet, so that this wait needs a bound too.

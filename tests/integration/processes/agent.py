@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -162,9 +163,9 @@ def do_show(*arguments: str) -> None:
         environment=dict(os.environ),
         cwd=str(Path.cwd()),
         session=os.getsid(0) == os.getpid(),
-        ignored=[n for n in (signal.SIGPIPE, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_IGN],
         descriptors=sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir()),
         arguments=arguments,
+        files=resource.getrlimit(resource.RLIMIT_NOFILE),
     )
 
 

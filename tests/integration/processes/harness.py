@@ -49,6 +49,7 @@ class Harness:
             env={**os.environ, **(environment or {})},
         )
         self._buffer = b""
+        self._partial: dict[str, str] = {}
         self._seen: list[Event] = []
 
     def __enter__(self) -> Self:
@@ -95,15 +96,16 @@ class Harness:
 
     def said(self, name: str, key: str) -> Any:
         """Wait for the line of a CLI that has a key; give its value."""
+        said = self.expect_one(
+            lambda event: event["event"] == "said" and event["name"] == name and key in event["line"],
+            name=f"{name} says {key}",
+        )
+        return said["line"][key]
 
-        def is_it(event: Event) -> bool:
-            return (
-                event["event"] == "stdout"
-                and event["name"] == name
-                and key in json.loads(event["text"].splitlines()[0])
-            )
-
-        return json.loads(self.expect_one(is_it, name=f"{name} says {key}")["text"].splitlines()[0])[key]
+    def output(self, name: str) -> str:
+        """Wait for the end of a CLI's stdout; give all of it."""
+        self.expect("stdout_eof", name=name)
+        return "".join(event["text"] for event in self._seen if event["event"] == "stdout" and event["name"] == name)
 
     def spawn(self, name: str, *arguments: str, **fields: object) -> Event:
         """Start the test's CLI and wait until it runs."""
@@ -123,4 +125,13 @@ class Harness:
         if not data:
             raise AssertionError(f"the worker's output ended before {name}; it was {self._seen}")
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        events = [json.loads(line) for line in lines]
+        for event in events[:]:
+            if event["event"] == "stdout":
+                events += self._lines(event["name"], event["text"])
+        return events
+
+    def _lines(self, name: str, text: str) -> list[Event]:
+        *lines, self._partial[name] = (self._partial.get(name, "") + text).split("\n")
+        said = [json.loads(line) for line in lines if line.startswith("{")]
+        return [{"event": "said", "name": name, "line": line} for line in said]

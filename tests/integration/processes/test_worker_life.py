@@ -32,6 +32,31 @@ def test_sigkill_of_the_worker_ends_every_cli_without_an_eof_and_a_new_worker_st
         assert harness.said("again", "ready")
 
 
+def test_between_the_worker_s_death_and_the_kill_the_parent_holds_every_stdin_open() -> None:
+    with Harness() as harness:
+        up = harness.expect("up")
+        cli = harness.spawn("cli", "echo")
+        harness.said("cli", "ready")
+        harness.process.send_signal(signal.SIGSTOP)
+        os.kill(up["pid"], signal.SIGKILL)
+        assert liveness.wait_gone([up["pid"]], TOLERABLE) == set()
+        stdin = Path(f"/proc/{cli['pid']}/fd/0").readlink()
+        holders = [entry for entry in Path(f"/proc/{harness.process.pid}/fd").iterdir() if entry.readlink() == stdin]
+        assert len(holders) == 1
+        harness.process.send_signal(signal.SIGCONT)
+        assert liveness.wait_gone([cli["pid"]], TOLERABLE) == set()
+
+
+def test_the_worker_s_death_ends_orphans_that_nothing_ties_to_a_cli() -> None:
+    with Harness() as harness:
+        up = harness.expect("up")
+        harness.spawn("cli", "scrubbed-orphan")
+        (orphan,) = harness.said("cli", "children")
+        os.kill(up["pid"], signal.SIGKILL)
+        assert liveness.wait_gone([orphan], TOLERABLE) == set()
+        harness.expect("up")
+
+
 def test_an_eof_is_seen_when_it_is_meant(tmp_path: Path) -> None:
     """The control of the test before: the same CLI does write its log."""
     log = tmp_path / "eof"

@@ -39,7 +39,6 @@ from steprail_daemon.core.model import (
     StepCountRule,
     StopKind,
     StopReason,
-    StopRequest,
     StopRule,
     ToolCall,
     ToolKind,

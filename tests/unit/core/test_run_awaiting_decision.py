@@ -1,6 +1,27 @@
 """Conversations of a run that is held at a boundary while a client is asked."""
 
 import pytest
+from tests.unit.core.conversations import (
+    ABORT,
+    ABORT_PLEASE,
+    ABORTED_TURN,
+    COMPLETED_TURN,
+    FAILED_TURN,
+    PATIENCE,
+    STOP_PLEASE,
+    STOP_REASON,
+    STOPPED_TURN,
+    awaiting,
+    changes,
+    completed,
+    decided,
+    ended_step,
+    ends,
+    failure,
+    step_id,
+    stops,
+    turn,
+)
 
 from steprail_daemon.core.commands import (
     AnswerBoundary,
@@ -41,27 +62,6 @@ from steprail_daemon.core.model import (
 from steprail_daemon.core.policy import DENIAL_MESSAGE
 from steprail_daemon.core.records import PermissionResolved, StopAsked
 from steprail_daemon.testing.playbook import BEGIN
-from tests.unit.core.conversations import (
-    ABORT,
-    ABORT_PLEASE,
-    ABORTED_TURN,
-    COMPLETED_TURN,
-    FAILED_TURN,
-    PATIENCE,
-    STOP_PLEASE,
-    STOP_REASON,
-    STOPPED_TURN,
-    awaiting,
-    changes,
-    completed,
-    decided,
-    ended_step,
-    ends,
-    failure,
-    step_id,
-    stops,
-    turn,
-)
 
 BOTH_TIMERS = (Timer.HARD_TIMEOUT, Timer.DECISION)
 WAITING = RunState.AWAITING_DECISION

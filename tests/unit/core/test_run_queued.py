@@ -1,5 +1,26 @@
 """Conversations of a run that the agent has not taken up yet."""
 
+from tests.unit.core.conversations import (
+    ABORT,
+    ABORT_PLEASE,
+    COMPLETED_TURN,
+    FAILED_TURN,
+    HARD,
+    RATE_LIMITED,
+    STOP_PLEASE,
+    STOP_REASON,
+    changes,
+    completed,
+    ends,
+    failure,
+    queued,
+    running,
+    sent,
+    spec,
+    starts,
+    turn,
+)
+
 from steprail_daemon.core.commands import AnswerBoundary, AnswerPermission, Emit, EndProcess, FinishRun, StartTimer
 from steprail_daemon.core.events import (
     ActivityPastGate,
@@ -30,26 +51,6 @@ from steprail_daemon.core.model import (
 from steprail_daemon.core.policy import DENIAL_MESSAGE
 from steprail_daemon.core.records import PermissionResolved, RunCreated, RunStateChanged, StopAsked, TurnStarted
 from steprail_daemon.testing.playbook import BEGIN, RUN_ID, SESSION_ID
-from tests.unit.core.conversations import (
-    ABORT,
-    ABORT_PLEASE,
-    COMPLETED_TURN,
-    FAILED_TURN,
-    HARD,
-    RATE_LIMITED,
-    STOP_PLEASE,
-    STOP_REASON,
-    changes,
-    completed,
-    ends,
-    failure,
-    queued,
-    running,
-    sent,
-    spec,
-    starts,
-    turn,
-)
 
 ASKED_TO_STOP = Emit(StopAsked(StopRequest(DecisionSource.OPERATOR, "ann", "lunch", BEGIN)))
 WRITE = PermissionAsked("perm", "call", "Write", "{}")

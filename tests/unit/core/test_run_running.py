@@ -1,6 +1,33 @@
 """Conversations of a run that the agent works on."""
 
 import pytest
+from tests.unit.core.conversations import (
+    ABORT,
+    ABORT_PLEASE,
+    ABORTED_TURN,
+    AT_TWO,
+    CLIENT,
+    COMPLETED_TURN,
+    FAILED_TURN,
+    LIMITS,
+    STOP_PLEASE,
+    STOP_REASON,
+    STOPPED_TURN,
+    asks,
+    changes,
+    completed,
+    decided,
+    ended_step,
+    ends,
+    failure,
+    goes_on,
+    judged,
+    running,
+    spec,
+    step_id,
+    stops,
+    turn,
+)
 
 from steprail_daemon.core.commands import (
     AnswerPermission,
@@ -54,33 +81,6 @@ from steprail_daemon.core.model import (
 from steprail_daemon.core.policy import DENIAL_MESSAGE
 from steprail_daemon.core.records import PermissionResolved, StopAsked, UsageCounted
 from steprail_daemon.testing.playbook import BEGIN
-from tests.unit.core.conversations import (
-    ABORT,
-    ABORT_PLEASE,
-    ABORTED_TURN,
-    AT_TWO,
-    CLIENT,
-    COMPLETED_TURN,
-    FAILED_TURN,
-    LIMITS,
-    STOP_PLEASE,
-    STOP_REASON,
-    STOPPED_TURN,
-    asks,
-    changes,
-    completed,
-    decided,
-    ended_step,
-    ends,
-    failure,
-    goes_on,
-    judged,
-    running,
-    spec,
-    step_id,
-    stops,
-    turn,
-)
 
 HARD_TIMER = (Timer.HARD_TIMEOUT,)
 MATCHED, NOT_MATCHED = VerdictOutcome.MATCHED, VerdictOutcome.NOT_MATCHED

@@ -1,20 +1,20 @@
 """A stage for the engine: a real core, codec, encoder and memory store; a process and a parent that are fakes.
 
-The fake process records what was written to it and says what a test puts into its mouth, in the protocol of Claude Code.
+The fake process records what was written to it and says what a test puts into its mouth, as Claude Code would say it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
-from steprail.v1 import events_pb2, runs_pb2
 
+from steprail.v1 import events_pb2, runs_pb2
 from steprail_daemon.core.model import SECOND, PermissionMode
 from steprail_daemon.core.shutdown import Ladder, Rung, RungKind
 from steprail_daemon.drivers.registry import DRIVERS
@@ -245,7 +245,7 @@ class Stage:
             journal_retry_ns=SECOND // 100,
         )
 
-        def start_task(function: Callable[[], Awaitable[None]], name: str) -> None:
+        def start_task(function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
             tasks.start_soon(function, name=name)
 
         self.world = World(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.engine.stage import Stage, engine_stage
 
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import SECOND, StepCountRule, StopRule
 from steprail_daemon.engine.facade import CreateSession, DeciderRequest, LimitsRequest, StartRun
-from tests.unit.engine.stage import Stage, engine_stage
 
 pytestmark = pytest.mark.anyio
 

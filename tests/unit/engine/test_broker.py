@@ -155,11 +155,11 @@ async def test_nothing_is_kept_for_a_session_that_nobody_follows() -> None:
     author.write(1)
     reader = author.follow(1)
     author.write(1)
-    assert len(author.feed._tail) == 1  # noqa: SLF001 - memory is what this is about
+    assert len(author.feed._tail) == 1
     reader.close()
     reader.close()
     author.write(1)
-    assert not author.feed._tail  # noqa: SLF001
+    assert not author.feed._tail
 
 
 @pytest.mark.anyio

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.unit.engine.stage import WatchedStore, engine_stage
 
 from steprail_daemon.core.errors import StepRailError
-from steprail_daemon.core.model import DecisionSource, RunState, SECOND, SessionState
+from steprail_daemon.core.model import SECOND, DecisionSource, RunState, SessionState
 from steprail_daemon.engine.drain import drain
 from steprail_daemon.engine.facade import ContinueRun, DeciderRequest, StartRun
-from tests.unit.engine.stage import WatchedStore, engine_stage
 
 pytestmark = pytest.mark.anyio
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.engine.stage import boundary_line, engine_stage, step_lines
 
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import DecisionAction, RunState, SessionState, StepCountRule, StepGate, StopRule
 from steprail_daemon.engine.facade import ContinueRun, DeciderRequest, StartRun
-from tests.unit.engine.stage import boundary_line, engine_stage, step_lines
 
 pytestmark = pytest.mark.anyio
 ONE_STEP = (StopRule("one", StepCountRule(1)),)

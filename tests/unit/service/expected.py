@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 from google.protobuf import message as protobuf
-from steprail.v1 import agents_pb2, decisions_pb2, errors_pb2, events_pb2, rules_pb2, steps_pb2
 
+from steprail.v1 import agents_pb2, decisions_pb2, errors_pb2, events_pb2, rules_pb2, steps_pb2
 from steprail_daemon.core import events, model, records
 
 TEXT_LIMIT = 64 * 1024
@@ -25,11 +25,11 @@ def put(message: protobuf.Message, /, **fields: Any) -> None:
             setattr(message, name, value)
 
 
-def text(value: str, limit: int = TEXT_LIMIT, *, json: bool = False) -> errors_pb2.Text:
+def text(value: str, *, json: bool = False) -> errors_pb2.Text:
     data = value.encode()
-    if len(data) <= limit:
+    if len(data) <= TEXT_LIMIT:
         return errors_pb2.Text(value=value, full_size=len(data))
-    kept = "" if json else data[:limit].decode(errors="ignore")
+    kept = "" if json else data[:TEXT_LIMIT].decode(errors="ignore")
     return errors_pb2.Text(value=kept, full_size=len(data), blob_id=f"sha256-{hashlib.sha256(data).hexdigest()}")
 
 
@@ -57,21 +57,21 @@ def cost(value: model.Cost | None) -> steps_pb2.Cost | None:
     return message
 
 
-def tool_call(value: model.ToolCall, limit: int = TEXT_LIMIT) -> steps_pb2.ToolCall:
+def tool_call(value: model.ToolCall) -> steps_pb2.ToolCall:
     message = steps_pb2.ToolCall()
     put(message, call_id=value.call_id, tool=value.tool, tool_kind=value.tool_kind, title=value.title)
     if value.arguments_json:
-        message.arguments_json.CopyFrom(text(value.arguments_json, limit, json=True))
+        message.arguments_json.CopyFrom(text(value.arguments_json, json=True))
     return message
 
 
-def tool_result(value: model.ToolResult, limit: int = TEXT_LIMIT) -> steps_pb2.ToolResult:
+def tool_result(value: model.ToolResult) -> steps_pb2.ToolResult:
     message = steps_pb2.ToolResult()
     put(message, call_id=value.call_id, outcome=value.outcome)
     if value.output is not None:
-        message.output.CopyFrom(text(value.output, limit))
+        message.output.CopyFrom(text(value.output))
     if value.error is not None:
-        message.error.CopyFrom(text(value.error, limit))
+        message.error.CopyFrom(text(value.error))
     return message
 
 
@@ -97,17 +97,19 @@ def decision(value: model.Decision) -> decisions_pb2.Decision:
     return message
 
 
-def step(value: model.Step, verdicts: tuple[model.Verdict, ...], run_id: str, limit: int = TEXT_LIMIT) -> steps_pb2.Step:
+def step(
+    value: model.Step, verdicts: tuple[model.Verdict, ...], run_id: str, limit: int = TEXT_LIMIT
+) -> steps_pb2.Step:
     message = steps_pb2.Step()
     put(
         message,
         number=value.number,
         step_id=value.step_id,
         run_id=run_id,
-        text=text(value.text, limit) if value.text else None,
-        thought=text(value.thought, limit) if value.thought else None,
-        tool_calls=[tool_call(call, limit) for call in value.tool_calls],
-        tool_results=[tool_result(result, limit) for result in value.tool_results],
+        text=text(value.text) if value.text else None,
+        thought=text(value.thought) if value.thought else None,
+        tool_calls=[tool_call(call) for call in value.tool_calls],
+        tool_results=[tool_result(result) for result in value.tool_results],
         finish_reason=value.finish_reason,
         finish_reason_raw=value.finish_reason_raw,
         usage=usage(value.usage),
@@ -255,7 +257,9 @@ def event(  # noqa: C901, PLR0912, PLR0915  one branch per kind
                 body,
                 permission_id=value.permission_id,
                 answer=(
-                    decisions_pb2.PERMISSION_ANSWER_ALLOW_ONCE if value.allowed else decisions_pb2.PERMISSION_ANSWER_DENY
+                    decisions_pb2.PERMISSION_ANSWER_ALLOW_ONCE
+                    if value.allowed
+                    else decisions_pb2.PERMISSION_ANSWER_DENY
                 ),
                 source=value.source,
                 reason=value.reason,

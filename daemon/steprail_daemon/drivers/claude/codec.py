@@ -31,7 +31,7 @@ from steprail_daemon.core.model import DecisionAction, MessageKind
 from steprail_daemon.drivers.base import Channel, CodecSettings
 from steprail_daemon.drivers.claude import wire
 from steprail_daemon.drivers.claude.messages import MainMessages
-from steprail_daemon.drivers.claude.tools import add_tool_results, tool_started
+from steprail_daemon.drivers.claude.tools import add_tool_results, tool_kind, tool_started
 from steprail_daemon.drivers.claude.turns import TurnReader
 from steprail_daemon.drivers.framing import LineFramer, OverlongLine
 
@@ -41,8 +41,7 @@ HOOK_TIMEOUT_S: Final = 86_400
 #: The model reads this at its next turn, so it says what to do and nothing about rules or budgets.
 STOP_TEXT: Final = "The host paused the work here. The next message says how to go on."
 
-_GATE: Final = "steprail-gate"
-_INITIALIZE: Final = "steprail-initialize"
+_GATE: Final = "PostToolBatch"
 _INTERRUPTED: Final = "[Request interrupted by user"
 _SYNTHETIC_MODEL: Final = "<synthetic>"
 _GO_ON: Final[dict[str, Any]] = {}
@@ -65,6 +64,7 @@ class ClaudeCodec:
         self._out: list[bytes] = []
         self._noise = 0
         self._requests = 0
+        self._initialize_id = ""
         self._ready = False
         self._prompt_id = ""
         self._confirmed = False
@@ -100,8 +100,7 @@ class ClaudeCodec:
     def start(self) -> None:
         """Queue `initialize` with the gate's hook; `AgentReady` says whether the CLI took it."""
         gate = {"matcher": None, "hookCallbackIds": [_GATE], "timeout": HOOK_TIMEOUT_S, "onFailure": "block"}
-        request = {"subtype": "initialize", "hooks": {"PostToolBatch": [gate]}}
-        self._write({"type": "control_request", "request_id": _INITIALIZE, "request": request})
+        self._initialize_id = self._ask({"subtype": "initialize", "hooks": {"PostToolBatch": [gate]}})
 
     def receive(self, channel: Channel, data: bytes) -> list[AgentEvent]:
         """Take bytes of stdout, cut anywhere, and give what they complete."""
@@ -135,14 +134,7 @@ class ClaudeCodec:
         elif isinstance(command, AnswerPermission):
             self._answer_permission(command)
         elif self._turn_runs:
-            self._requests += 1
-            self._write(
-                {
-                    "type": "control_request",
-                    "request_id": f"steprail-{self._requests}",
-                    "request": {"subtype": "interrupt"},
-                }
-            )
+            self._ask({"subtype": "interrupt"})
 
     # --- out -----------------------------------------------------------------------------------------------------
 
@@ -181,6 +173,12 @@ class ClaudeCodec:
         else:
             self._denied.add(asked.tool_use_id)
             self._answer(command.permission_id, {"behavior": "deny", "message": command.message})
+
+    def _ask(self, request: dict[str, Any]) -> str:
+        self._requests += 1
+        request_id = f"req_{self._requests}"
+        self._write({"type": "control_request", "request_id": request_id, "request": request})
+        return request_id
 
     def _answer(self, request_id: str, answer: dict[str, Any]) -> None:
         response = {"subtype": "success", "request_id": request_id, "response": answer}
@@ -247,9 +245,7 @@ class ClaudeCodec:
         if line.subtype == "init":
             self._on_turn_began(line, events)
         elif line.subtype == "api_retry":
-            code = line.error or "api_error"
-            self._last_error = code
-            events.append(AgentErrorReported(code, _retry_message(line), will_retry=True))
+            events.append(AgentErrorReported(line.error or "api_error", _retry_message(line), will_retry=True))
         elif line.subtype not in _CONSUMED_SYSTEM:
             self._pass_on(f"system/{line.subtype}", raw, events)
 
@@ -276,12 +272,7 @@ class ClaudeCodec:
             self._on_hook(line, raw, events)
         elif request.subtype == "can_use_tool":
             self._permissions[line.request_id] = request
-            arguments = bytes(request.input).decode("utf-8", "replace")
-            events.append(
-                PermissionAsked(
-                    line.request_id, request.tool_use_id, request.tool_name, arguments, request.agent_id or ""
-                )
-            )
+            events.append(_permission_asked(line.request_id, request))
         else:
             # Unanswered, the CLI would wait for ever.
             error = {
@@ -316,7 +307,7 @@ class ClaudeCodec:
 
     def _on_control_response(self, line: wire.ControlResponseLine, raw: bytes, events: list[AgentEvent]) -> None:
         response = line.response
-        if response.request_id == _INITIALIZE:
+        if response.request_id == self._initialize_id:
             self._on_initialized(response, events)
         elif response.subtype != "success":
             self._pass_on("control_response", raw, events)
@@ -379,6 +370,17 @@ class ClaudeCodec:
 
     def _pass_on(self, vendor_type: str, raw: bytes, events: list[AgentEvent]) -> None:
         events.append(RawReceived(vendor_type, wire.text_of(raw)))
+
+
+def _permission_asked(request_id: str, request: wire.ControlRequest) -> PermissionAsked:
+    return PermissionAsked(
+        request_id,
+        request.tool_use_id,
+        request.tool_name,
+        bytes(request.input).decode("utf-8", "replace"),
+        request.agent_id or "",
+        tool_kind(request.tool_name),
+    )
 
 
 def _tells_interruption(line: wire.UserLine) -> bool:

@@ -65,7 +65,7 @@ def _reason(line: ResultLine) -> TurnEndReason:
 
 
 def _message(line: ResultLine) -> str:
-    errors = "; ".join(error for error in line.errors if error)
+    errors = "; ".join(str(error) for error in line.errors if error)
     return errors or line.result or line.terminal_reason or line.subtype
 
 

@@ -7,7 +7,7 @@ which is not always its first member. Unknown members are skipped; what has no s
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -223,7 +223,7 @@ class ResultLine(_Line, tag="result"):
     terminal_reason: str = ""
     stop_reason: str | None = None
     result: str | None = None
-    errors: list[str] = []
+    errors: list[Any] = []
     api_error_status: int | None = None
     usage: MessageUsage | None = None
     total_cost_usd: float | None = None
@@ -280,8 +280,8 @@ class UnreadableLine(msgspec.Struct, frozen=True):
 
 
 class _Head(_Wire):
-    type: str = ""
-    subtype: str = ""
+    type: Any = ""
+    subtype: Any = ""
 
 
 #: Lines without which the protocol cannot go on; the others may be passed on unread.
@@ -339,10 +339,8 @@ def _read_odd(line: bytes, error: msgspec.ValidationError) -> UnknownLine | Unre
     whole = mended(line)
     if whole is None:
         return UnreadableLine(f"a line that is no JSON: {error}")
-    try:
-        head = _decode_head(whole)
-    except msgspec.ValidationError:
-        return UnknownLine("")
-    if head.type in _ESSENTIAL:
-        return UnreadableLine(f"a {head.type} line of an unknown shape: {error}")
-    return UnknownLine(f"{head.type}/{head.subtype}" if head.subtype else head.type)
+    head = _decode_head(whole)
+    kind = head.type if isinstance(head.type, str) else ""
+    if kind in _ESSENTIAL:
+        return UnreadableLine(f"a {kind} line of an unknown shape: {error}")
+    return UnknownLine(f"{kind}/{head.subtype}" if head.subtype and isinstance(head.subtype, str) else kind)

@@ -1,9 +1,9 @@
 """An agent that works as fast as it can and times how long it has to wait. Standard library only, run by its path.
 
-It speaks the stream-json protocol of Claude Code 2.1.332 as far as the daemon needs it. The prompt is a JSON object that
-says what to do: `{"mode": "flood", "count": N, "write": "chunk" | "line", "report": PATH}` writes N results of tools,
-`{"mode": "steps", "count": N, "gap_ns": G, "report": PATH}` works through N steps and times each boundary, from before
-the boundary's line is written until its answer was read. What was measured is written to PATH as JSON, times in
+It speaks the stream-json protocol of Claude Code 2.1.332 as far as the daemon needs it. The prompt is a JSON object
+that says what to do: `{"mode": "flood", "count": N, "write": "chunk" | "line", "report": PATH}` writes N results of
+tools, `{"mode": "steps", "count": N, "gap_ns": G, "report": PATH}` works through N steps and times each boundary, from
+before the boundary's line is written until its answer was read. What was measured is written to PATH as JSON, times in
 nanoseconds of the monotonic clock.
 
 With `--bare PROMPT` there is no handshake: it does what PROMPT says as soon as a line arrives. The limits use that.
@@ -45,8 +45,8 @@ def assistant_line(message_id: str, call_ids: list[str]) -> bytes:
         {"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": "ls -l", "description": "look"}}
         for call_id in call_ids
     ]
-    message = {"id": message_id, "type": "message", "role": "assistant", "model": MODEL, "content": content}
-    message |= {"stop_reason": None, "usage": {"input_tokens": 100, "output_tokens": 20}}
+    message: dict[str, Any] = {"id": message_id, "type": "message", "role": "assistant", "model": MODEL}
+    message |= {"content": content, "stop_reason": None, "usage": {"input_tokens": 100, "output_tokens": 20}}
     line = {"type": "assistant", "message": message, "parent_tool_use_id": None, "session_id": _SESSION}
     return encode(line | {"uuid": _UUID, "timestamp": _TIMESTAMP})
 

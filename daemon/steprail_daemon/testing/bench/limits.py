@@ -1,7 +1,7 @@
 """The least that any program of the daemon's kind has to do, each role a process of its own beside the bench's agent.
 
-The agent's stdout is stdin here and the agent's stdin is stdout, like the pipes that the daemon holds. A role starts the
-agent by writing a line, and writes what it measured of itself to the file `--report`, as JSON.
+The agent's stdout is stdin here and the agent's stdin is stdout, like the pipes that the daemon holds. A role starts
+the agent by writing a line, and writes what it measured of itself to the file `--report`, as JSON.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def echo(commit: Path | None, on_loop: bool) -> None:
 _ROW = bytes(range(256)) * (ROW_BYTES // 256) + bytes(ROW_BYTES % 256)
 
 
-def _open_row_store(path: Path) -> Any:  # noqa: ANN401  a bound method of sqlite3
+def _open_row_store(path: Path) -> Any:
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -116,7 +116,9 @@ def answer_to(data: bytes) -> bytes:
     start = data.index(_ID_MARK) + len(_ID_MARK)
     request_id = data[start : data.index(b'"', start)]
     return (
-        b'{"type":"control_response","response":{"subtype":"success","request_id":"' + request_id + b'","response":{}}}\n'
+        b'{"type":"control_response","response":{"subtype":"success","request_id":"'
+        + request_id
+        + b'","response":{}}}\n'
     )
 
 

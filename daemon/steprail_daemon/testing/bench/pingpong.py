@@ -36,10 +36,11 @@ def main() -> None:
 @click.option("--report", type=Path, required=True)
 def serve(socket: str, count: int, gap_ns: int, report: Path) -> None:
     """Ask COUNT times and write the waits."""
-    asyncio.run(asyncio.wait_for(_serve(socket, count, gap_ns, report), DEADLINE))
+    waits = asyncio.run(asyncio.wait_for(_serve(socket, count, gap_ns), DEADLINE))
+    report.write_text(json.dumps({"waits_ns": waits}))
 
 
-async def _serve(socket: str, count: int, gap_ns: int, report: Path) -> None:
+async def _serve(socket: str, count: int, gap_ns: int) -> list[int]:
     done = asyncio.Event()
     waits: list[int] = []
 
@@ -54,14 +55,14 @@ async def _serve(socket: str, count: int, gap_ns: int, report: Path) -> None:
         done.set()
 
     server = grpc.aio.server()
-    handler = grpc.stream_stream_rpc_method_handler(ask)
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(ask)
     service, method = METHOD.strip("/").split("/")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     await done.wait()
     await server.stop(1.0)
-    report.write_text(json.dumps({"waits_ns": waits}))
+    return waits
 
 
 @main.command("answer")
@@ -73,7 +74,7 @@ def answer(socket: str) -> None:
 
 async def _answer(socket: str) -> None:
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-        call = channel.stream_stream(METHOD)(wait_for_ready=True)
+        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(METHOD)(wait_for_ready=True)
         try:
             while await call.read() is not grpc.aio.EOF:
                 await call.write(ANSWER)

@@ -35,7 +35,7 @@ def read_report(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:  # noqa: ANN401  those of Popen
+def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program for as long as the block lasts; killed if it is still there afterwards."""
     with subprocess.Popen(argv, **options) as process:
         try:
@@ -57,9 +57,9 @@ def finish(process: subprocess.Popen[bytes], what: str) -> None:
         raise RuntimeError(f"{what} ended with {code}")
 
 
-def run(argv: Sequence[str], what: str) -> None:
+def run(argv: Sequence[str], what: str, **options: Any) -> None:
     """Run a program to its end."""
-    with running(argv) as process:
+    with running(argv, **options) as process:
         finish(process, what)
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 
 from steprail.v1 import events_pb2, rules_pb2, runs_pb2, runs_pb2_grpc, sessions_pb2, sessions_pb2_grpc
 from steprail_daemon.cli.commands.serve import parent_argv, prepare_state
 from steprail_daemon.config.load import load_config
-from steprail_daemon.testing.bench.processes import AGENT_ARGV, PATIENCE, finish, module_argv, read_report, running
+from steprail_daemon.testing.bench.processes import AGENT_ARGV, PATIENCE, finish, module_argv, read_report, run, running
 
 #: A rule that never matches here.
 NEVER = rules_pb2.StopRule(id="never", step_count=rules_pb2.StepCountRule(at_least=1_000_000))
@@ -24,6 +25,18 @@ NEVER = rules_pb2.StopRule(id="never", step_count=rules_pb2.StepCountRule(at_lea
 _WORKER = "steprail_daemon.daemon"
 _MEMORY_WORKER = "steprail_daemon.testing.bench.memory_worker"
 _AGENT = "bench"
+
+
+class Flood(msgspec.Struct, frozen=True, kw_only=True):
+    """A flood as it was measured: from the agent's first write until the last event was counted, and the daemon's CPU.
+
+    `after_seq` is the cursor before its first event, `messages` how many messages brought the events.
+    """
+
+    seconds: float
+    cpu_s: float
+    after_seq: int
+    messages: int
 
 
 class Rig:
@@ -46,14 +59,10 @@ class Rig:
         """Make a session and wait until its agent takes prompts."""
         request = sessions_pb2.CreateSessionRequest(agent=_AGENT, cwd=str(self.directory))
         session_id = self._sessions.CreateSession(request, timeout=PATIENCE).session.session_id
-        watch = self._sessions.WatchSession(
-            sessions_pb2.WatchSessionRequest(session_id=session_id), timeout=PATIENCE
-        )
+        watch = self._sessions.WatchSession(sessions_pb2.WatchSessionRequest(session_id=session_id), timeout=PATIENCE)
         try:
             for response in watch:
-                if any(
-                    event.session_state_changed.state == events_pb2.SESSION_STATE_IDLE for event in response.events
-                ):
+                if any(event.session_state_changed.state == events_pb2.SESSION_STATE_IDLE for event in response.events):
                     return session_id
         finally:
             watch.cancel()
@@ -85,10 +94,6 @@ class Rig:
         if run.state != events_pb2.RUN_STATE_COMPLETED:
             raise RuntimeError(f"the run is {events_pb2.RunState.Name(run.state)}: {run.failure} {run.stop_reason}")
 
-    def run(self, prompt: dict[str, Any], *, with_rule: bool = False) -> None:
-        """Start a run and wait until it is completed."""
-        self.wait_completed(self.start_run(prompt, with_rule=with_rule))
-
     def session(self) -> sessions_pb2.Session:
         """Give the session as it is."""
         return self._sessions.GetSession(
@@ -96,16 +101,17 @@ class Rig:
         ).session
 
     @contextmanager
-    def watching(self, count: int, report: Path, watchers: int = 1) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a process that follows the session from now on until `count` results of tools were seen."""
-        session = self.session()
+    def watching(
+        self, count: int, report: Path, *, after_seq: int, epoch: str, watchers: int
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a process that follows the session after `after_seq` until each watcher saw `count` results of tools."""
         argv = module_argv(
             "client",
             "watch",
             f"--address={self.address}",
             f"--session={self.session_id}",
-            f"--after-seq={session.last_seq}",
-            f"--epoch={session.epoch}",
+            f"--after-seq={after_seq}",
+            f"--epoch={epoch}",
             f"--count={count}",
             f"--watchers={watchers}",
             f"--report={report}",
@@ -116,16 +122,53 @@ class Rig:
                 raise RuntimeError("the watching client could not begin")
             yield client
 
-    def flood(self, count: int, write: str, watchers: int = 1) -> dict[str, Any]:
-        """Let the agent write `count` results and clients count them; gives the reports of both and the daemon's CPU."""
+    def flood(self, count: int, write: str, watchers: int = 1) -> Flood:
+        """Let the agent write `count` results while clients count them."""
         seen, written = self.directory / "seen", self.directory / "written"
-        with self.watching(count, seen, watchers) as client:
+        session = self.session()
+        with self.watching(count, seen, after_seq=session.last_seq, epoch=session.epoch, watchers=watchers) as client:
             before = self.cpu_seconds()
             run_id = self.start_run({"mode": "flood", "count": count, "write": write, "report": str(written)})
             finish(client, "the watching client")
             cpu_s = self.cpu_seconds() - before
         self.wait_completed(run_id)
-        return {"client": read_report(seen), "agent": read_report(written), "cpu_s": cpu_s}
+        client_report, agent_report = read_report(seen), read_report(written)
+        return Flood(
+            seconds=(client_report["ended_ns"] - agent_report["begun_ns"]) / 1e9,
+            cpu_s=cpu_s,
+            after_seq=session.last_seq,
+            messages=client_report["messages"],
+        )
+
+    def replay(self, count: int, after_seq: int, watchers: int) -> float:
+        """Let clients read `count` recorded results each; gives the daemon's CPU time in seconds."""
+        seen = self.directory / "seen"
+        epoch = self.session().epoch
+        before = self.cpu_seconds()
+        with self.watching(count, seen, after_seq=after_seq, epoch=epoch, watchers=watchers) as client:
+            finish(client, "the watching client")
+        cpu_s = self.cpu_seconds() - before
+        read_report(seen)
+        return cpu_s
+
+    def steps(self, count: int, gap_ns: int) -> list[int]:
+        """Let the agent work through steps under a rule that never matches; gives its waits in nanoseconds."""
+        prompt, report = self._steps_prompt(count, gap_ns)
+        self.wait_completed(self.start_run(prompt, with_rule=True))
+        waits: list[int] = read_report(report)["waits_ns"]
+        return waits
+
+    def steps_with_client(self, count: int, gap_ns: int) -> list[int]:
+        """Let the agent work through steps that a client decides about; gives its waits in nanoseconds."""
+        prompt, report = self._steps_prompt(count, gap_ns)
+        argv = module_argv("client", "decide", f"--address={self.address}", f"--session={self.session_id}")
+        run([*argv, f"--prompt={json.dumps(prompt)}"], "the deciding client", stdout=subprocess.DEVNULL)
+        waits: list[int] = read_report(report)["waits_ns"]
+        return waits
+
+    def _steps_prompt(self, count: int, gap_ns: int) -> tuple[dict[str, Any], Path]:
+        report = self.directory / "waits"
+        return {"mode": "steps", "count": count, "gap_ns": gap_ns, "report": str(report)}, report
 
 
 @contextmanager

@@ -23,10 +23,10 @@ class Better(Enum):
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """What a ratio has to reach (`target`), and what would be better still."""
+    """What a ratio has to reach (`target`), and what would be better still (`stretch`; None: nothing is asked)."""
 
     target: float
-    stretch: float
+    stretch: float | None
     better: Better
 
     def met(self, ratio: float) -> bool:
@@ -35,7 +35,7 @@ class Goal(msgspec.Struct, frozen=True):
 
     def stretch_met(self, ratio: float) -> bool:
         """Whether the stretch goal is reached."""
-        return self._reaches(ratio, self.stretch)
+        return self.stretch is not None and self._reaches(ratio, self.stretch)
 
     def missed_by(self, ratio: float) -> float:
         """How many times worse than the target; 1.0 or less if it is met."""
@@ -49,7 +49,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One comparison. `goal` None: printed beside others and not judged.
 
     Raises:
-        ValueError: a round is missing, or the limit's median is not above zero.
+        ValueError: there is no round, one lacks its subject or limit, or a limit is not above zero.
     """
 
     number: str
@@ -61,10 +61,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     goal: Goal | None = None
 
     def __post_init__(self) -> None:
-        if not self.subject or not self.limit:
-            raise ValueError(f"row {self.number}: there must be at least one round of subject and limit")
-        if median(self.limit) <= 0:
-            raise ValueError(f"row {self.number}: the limit's median is {median(self.limit)}, it must be above 0")
+        rounds = len(self.subject), len(self.limit)
+        if rounds[0] != rounds[1] or not rounds[0]:
+            raise ValueError(f"row {self.number}: {rounds[0]} rounds of the subject and {rounds[1]} of the limit")
+        if min(self.limit) <= 0:
+            raise ValueError(f"row {self.number}: a limit is {min(self.limit)}, it must be above 0")
 
     @property
     def ratio(self) -> float:
@@ -73,8 +74,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Smallest and largest ratio of a single round, where the rounds are paired; else of all medians alike."""
-        ratios = [subject / limit for subject, limit in zip(self.subject, self.limit, strict=False) if limit > 0]
+        """Smallest and largest ratio of a single round."""
+        ratios = [subject / limit for subject, limit in zip(self.subject, self.limit, strict=True)]
         return min(ratios), max(ratios)
 
     @property
@@ -113,7 +114,9 @@ def render(rows: Sequence[Row]) -> str:
     header = ("row", "what", "subject", "limit", "ratio", "rounds", "target", "stretch", "verdict")
     lines = [header, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -128,7 +131,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.ratio:.2f}",
         f"{low:.2f}-{high:.2f}",
         "" if goal is None else f"{sign}{goal.target:g}",
-        "" if goal is None else f"{sign}{goal.stretch:g}",
+        "" if goal is None or goal.stretch is None else f"{sign}{goal.stretch:g}",
         row.verdict,
     )
 

@@ -1,0 +1,82 @@
+"""Where the daemon is, and how it is reached."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from steprail.errors import from_rpc
+
+T = TypeVar("T")
+
+#: Seconds that a call may take unless it is told otherwise.
+CALL_SECONDS = 30.0
+
+# Only UNAVAILABLE is tried again: what was refused for another reason would be refused again. Every call that changes
+# something carries a request id, which makes the second try safe.
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.05s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
+_OPTIONS = (
+    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+    ("grpc.max_receive_message_length", 8 * 1024 * 1024),
+    ("grpc.max_send_message_length", 20 * 1024 * 1024),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+def default_address() -> str:
+    """Give $STEPRAIL_ADDRESS, or the socket of the user's own daemon."""
+    named = os.environ.get("STEPRAIL_ADDRESS")
+    if named:
+        return named
+    user = os.geteuid()
+    if user == 0:
+        return "unix:/run/steprail/steprail.sock"
+    directory = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}"
+    return f"unix:{directory}/steprail/steprail.sock"
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """Open a channel; nothing is connected before the first call."""
+    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+
+
+def new_request_id() -> str:
+    """Give a key that makes a retry safe."""
+    return uuid.uuid4().hex
+
+
+async def answer(call: Awaitable[T], address: str) -> T:
+    """Wait for the answer of a call.
+
+    Raises:
+        StepRailError: there was none, or it was an error.
+    """
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc(error, address) from None
+
+
+Stub = Any

@@ -1,0 +1,86 @@
+"""Runs what a command wants of a daemon: finds it, connects, and turns every end into a sentence and a status."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import click
+
+from steprail_daemon.cli.client import Daemon, connected
+from steprail_daemon.cli.follow import LEFT
+from steprail_daemon.cli.options import find_address, load, named_address
+from steprail_daemon.cli.own_daemon import daemon_for_a_run
+from steprail_daemon.config.load import LoadedConfig
+
+T = TypeVar("T")
+
+Connect = Callable[[str], AbstractAsyncContextManager[Daemon]]
+
+
+def call(address: str | None, use: Callable[[Daemon], Awaitable[T]], *, connect: Connect = connected) -> T:
+    """Use the daemon that listens.
+
+    Raises:
+        Problem: nothing listens, or it refused.
+    """
+    found = find_address(address)
+
+    async def do() -> T:
+        async with connect(found) as daemon:
+            return await use(daemon)
+
+    return _run(do)
+
+
+def call_with_daemon(
+    address: str | None,
+    use: Callable[[Daemon], Awaitable[T]],
+    *,
+    root: Path | None = None,
+    connect: Connect = connected,
+) -> T:
+    """Use the daemon that listens, or one that is started for it where the default address has none.
+
+    `root` is where the run works: a daemon that is started allows it, unless the configuration names the roots.
+
+    Raises:
+        Problem: no daemon can be had, or it refused.
+    """
+    if named_address(address):
+        return call(address, use, connect=connect)
+    loaded = load()
+    found = loaded.config.server.listen[0]
+
+    async def do() -> T:
+        async with daemon_for_a_run(found, loaded, _allow(root, loaded)), connect(found) as daemon:
+            return await use(daemon)
+
+    return _run(do)
+
+
+def _allow(root: Path | None, loaded: LoadedConfig) -> list[str]:
+    by_default = loaded.sources["server.workspace_roots"] == "default"
+    return ["--set", f"server.workspace_roots={root}"] if root is not None and by_default else []
+
+
+def _run(do: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return anyio.run(partial(_alone, do))
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(LEFT) from None
+
+
+async def _alone(do: Callable[[], Awaitable[T]]) -> T:
+    """Take an error that came alone out of the groups that tasks put it in."""
+    try:
+        return await do()
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None

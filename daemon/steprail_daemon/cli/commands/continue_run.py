@@ -1,0 +1,55 @@
+"""`steprail continue`."""
+
+from __future__ import annotations
+
+import click
+
+from steprail_daemon.cli.ask import Terminal
+from steprail_daemon.cli.call import call_with_daemon
+from steprail_daemon.cli.client import Control, Daemon, Message
+from steprail_daemon.cli.follow import follow_asking, follow_new, output_for
+from steprail_daemon.cli.options import address_option, json_option
+from steprail_daemon.cli.rules import StopWhen
+
+
+@click.command("continue")
+@click.argument("run_id", metavar="RUN")
+@click.argument("prompt", required=False, default="")
+@click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help="Stop at a boundary: steps=N.")
+@click.option("--same-rules", is_flag=True, help="Stop by the rules of the run before.")
+@click.option("--ask", is_flag=True, help="Ask me at every step boundary whether to go on.")
+@address_option
+@json_option
+def command(
+    *,
+    run_id: str,
+    prompt: str,
+    stop_when: tuple[int, ...],
+    same_rules: bool,
+    ask: bool,
+    address: str | None,
+    as_json: bool,
+) -> None:
+    """Go on after a run that has ended, on the same conversation.
+
+    Without PROMPT the agent is told to go on; after a COMPLETED run one is required. The rules are those given here:
+    without any, nothing but the configured limits stops the new run. Ctrl-C as for `run`.
+    """
+    if same_rules and stop_when:
+        raise click.UsageError("--same-rules and --stop-when exclude each other")
+
+    rules = None if same_rules else stop_when
+
+    async def go_on(daemon: Daemon) -> int:
+        async def start() -> Message:
+            return await daemon.continue_run(run_id, prompt, rules)
+
+        async def start_asking() -> Control:
+            return await daemon.control_continued(run_id, prompt, rules)
+
+        output = output_for(as_json=as_json)
+        if ask:
+            return await follow_asking(daemon, start_asking, output, Terminal())
+        return await follow_new(daemon, start, output)
+
+    raise click.exceptions.Exit(call_with_daemon(address, go_on))

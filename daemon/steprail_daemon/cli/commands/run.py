@@ -1,0 +1,85 @@
+"""`steprail run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from steprail_daemon.cli.ask import Terminal
+from steprail_daemon.cli.call import call_with_daemon
+from steprail_daemon.cli.client import Control, Daemon, Message
+from steprail_daemon.cli.follow import follow_asking, follow_new, output_for
+from steprail_daemon.cli.options import address_option, json_option
+from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.rules import StopWhen
+
+MODES = ("ask", "accept_edits", "read_only", "bypass")
+
+
+@click.command()
+@click.argument("prompt")
+@click.option(
+    "-a", "--agent", default="", metavar="AGENT", help="Agent to use; by default the first that is available."
+)
+@click.option(
+    "-C",
+    "directory",
+    default=".",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Directory to work in; by default this one.",
+)
+@click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help="Stop at a boundary: steps=N.")
+@click.option("--ask", is_flag=True, help="Ask me at every step boundary whether to go on.")
+@click.option("--permission-mode", type=click.Choice(MODES), help="What the agent may do without asking.")
+@address_option
+@json_option
+def command(
+    *,
+    prompt: str,
+    agent: str,
+    directory: Path,
+    stop_when: tuple[int, ...],
+    ask: bool,
+    permission_mode: str | None,
+    address: str | None,
+    as_json: bool,
+) -> None:
+    """Start a run and show it as it happens.
+
+    PROMPT is what the agent is asked to do; `-` reads it from stdin. Ctrl-C once stops the run at its next step
+    boundary, twice aborts it. Where no daemon listens on the default address, one is started for the length of the run.
+    """
+    text = sys.stdin.read() if prompt == "-" else prompt
+    cwd = directory.resolve()
+
+    async def run(daemon: Daemon) -> int:
+        output = output_for(as_json=as_json)
+
+        async def session() -> str:
+            name = agent or await _first_available(daemon)
+            made = await daemon.create_session(name, str(cwd), permission_mode or "")
+            return str(made["session_id"])
+
+        async def start() -> Message:
+            return await daemon.start_run(await session(), text, stop_when)
+
+        async def start_asking() -> Control:
+            return await daemon.control_new(await session(), text, stop_when)
+
+        if ask:
+            return await follow_asking(daemon, start_asking, output, Terminal())
+        return await follow_new(daemon, start, output)
+
+    raise click.exceptions.Exit(call_with_daemon(address, run, root=cwd))
+
+
+async def _first_available(daemon: Daemon) -> str:
+    agents = await daemon.list_agents()
+    for agent in agents:
+        if agent.get("available"):
+            return str(agent["name"])
+    reasons = "; ".join(f"{agent['name']}: {agent.get('unavailable_reason', '')}" for agent in agents)
+    raise Problem(f"no agent is available: {reasons}")

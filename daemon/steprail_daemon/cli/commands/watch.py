@@ -1,0 +1,42 @@
+"""`steprail watch`."""
+
+from __future__ import annotations
+
+import click
+
+from steprail_daemon.cli.call import call
+from steprail_daemon.cli.client import Daemon
+from steprail_daemon.cli.follow import output_for, status_of
+from steprail_daemon.cli.options import address_option, json_option
+from steprail_daemon.cli.problems import Refused
+
+
+@click.command()
+@click.argument("name", metavar="RUN|SESSION")
+@address_option
+@json_option
+def command(*, name: str, address: str | None, as_json: bool) -> None:
+    """Show a run, or all runs of a session, as they happen.
+
+    What has happened already is shown first. It ends with the run, with its exit status, or once the session is closed.
+    Ctrl-C ends the watching and nothing else.
+    """
+
+    async def watch(daemon: Daemon) -> int:
+        output = output_for(as_json=as_json)
+        try:
+            run = await daemon.get_run(name)
+        except Refused as refusal:
+            if refusal.reason != "RUN_NOT_FOUND":
+                raise
+            async for event in daemon.watch_session(name):
+                output.happened(event)
+            return 0
+        output.began(run)
+        async for event in daemon.watch_run(name):
+            output.happened(event)
+        run = await daemon.get_run(name)
+        output.ended(run)
+        return status_of(run)
+
+    raise click.exceptions.Exit(call(address, watch))

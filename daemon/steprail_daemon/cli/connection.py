@@ -1,0 +1,159 @@
+"""The daemon that the command line sees, made of the published Python client.
+
+Imported only by what calls a daemon: it brings gRPC with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+from steprail import errors
+from steprail.client import Client, steps
+from steprail.client import Control as ClientControl
+from steprail.plain import action, decider, permission_mode, to_plain
+from steprail_daemon.cli.client import Control, Daemon, Message
+from steprail_daemon.cli.problems import Problem, Refused
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn the client's errors into sentences with a status."""
+    try:
+        yield
+    except errors.Refused as error:
+        fields = "".join(f"; {name}: {text}" for name, text in error.fields.items() if text not in error.message)
+        raise Refused(error.reason, error.message + fields) from None
+    except errors.StepRailError as error:
+        raise Problem(str(error)) from None
+
+
+@asynccontextmanager
+async def open_daemon(address: str) -> AsyncIterator[Daemon]:
+    """Connect to a daemon; the first call tells whether there is one."""
+    async with Client(address) as client:
+        yield ClientDaemon(client)
+
+
+class ClientDaemon(Daemon):
+    """A daemon behind a client. Every method raises `Refused`, or `Problem` if there is no answer."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def list_agents(self) -> list[Message]:
+        """Give the configured agents."""
+        with _translated():
+            return [to_plain(agent) for agent in await self._client.list_agents()]
+
+    async def create_session(self, agent: str, cwd: str, mode: str) -> Message:
+        """Make a session."""
+        with _translated():
+            return to_plain(await self._client.create_session(agent, cwd, permission_mode=permission_mode(mode)))
+
+    async def list_sessions(self) -> list[Message]:
+        """Give all sessions."""
+        with _translated():
+            return [to_plain(session) for session in await self._client.list_sessions()]
+
+    async def close_session(self, session_id: str, *, force: bool) -> Message:
+        """End a session."""
+        with _translated():
+            return to_plain(await self._client.close_session(session_id, force=force))
+
+    async def start_run(self, session_id: str, prompt: str, limits: Sequence[int]) -> Message:
+        """Start a run."""
+        with _translated():
+            return to_plain(await self._client.start_run(session_id, prompt, stop_rules=map(steps, limits)))
+
+    async def continue_run(self, run_id: str, prompt: str, limits: Sequence[int] | None) -> Message:
+        """Go on after a run; nobody is asked, also if somebody was before."""
+        rules = None if limits is None else map(steps, limits)
+        with _translated():
+            run = await self._client.continue_run(run_id, prompt or None, stop_rules=rules, decider=decider(asks=False))
+            return to_plain(run)
+
+    @asynccontextmanager
+    async def control_new(self, session_id: str, prompt: str, limits: Sequence[int]) -> AsyncIterator[Control]:
+        """Start a run whose every step is asked about."""
+        request = self._client.start_request(
+            session_id, prompt, stop_rules=map(steps, limits), decider=decider(asks=True)
+        )
+        with _translated():
+            async with self._client.control(start=request, decide=True) as control:
+                yield _Control(control)
+
+    @asynccontextmanager
+    async def control_continued(self, run_id: str, prompt: str, limits: Sequence[int] | None) -> AsyncIterator[Control]:
+        """Go on after a run, and be asked about every step."""
+        rules = None if limits is None else map(steps, limits)
+        request = self._client.continue_request(run_id, prompt or None, stop_rules=rules, decider=decider(asks=True))
+        with _translated():
+            async with self._client.control(continue_run=request, decide=True) as control:
+                yield _Control(control)
+
+    async def get_run(self, run_id: str) -> Message:
+        """Give a run."""
+        with _translated():
+            return to_plain(await self._client.get_run(run_id))
+
+    async def list_runs(self, session_id: str) -> list[Message]:
+        """Give runs."""
+        with _translated():
+            return [to_plain(run) for run in await self._client.list_runs(session_id)]
+
+    async def list_steps(self, run_id: str) -> list[Message]:
+        """Give the completed steps of a run."""
+        with _translated():
+            return [to_plain(step) for step in await self._client.list_steps(run_id)]
+
+    async def watch_run(self, run_id: str) -> AsyncIterator[Message]:
+        """Give the events of a run."""
+        with _translated():
+            async for event in self._client.watch_run(run_id):
+                yield to_plain(event)
+
+    async def watch_session(self, session_id: str) -> AsyncIterator[Message]:
+        """Give the events of a session."""
+        with _translated():
+            async for event in self._client.watch_session(session_id):
+                yield to_plain(event)
+
+    async def stop_run(self, run_id: str, reason: str) -> Message:
+        """Ask for a stop."""
+        with _translated():
+            return to_plain(await self._client.stop_run(run_id, reason))
+
+    async def abort_run(self, run_id: str, reason: str) -> Message:
+        """Cut a run off."""
+        with _translated():
+            return to_plain(await self._client.abort_run(run_id, reason))
+
+    async def decide(self, run_id: str, step_id: str, *, go_on: bool, reason: str) -> Message:
+        """Decide about a step."""
+        with _translated():
+            return to_plain(await self._client.submit_decision(run_id, step_id, action(go_on=go_on), reason=reason))
+
+
+class _Control(Control):
+    """A conversation as kinds and plain objects; batches of events come one by one."""
+
+    def __init__(self, control: ClientControl) -> None:
+        self._control = control
+
+    async def __aiter__(self) -> AsyncIterator[tuple[str, Message]]:
+        """Give what the daemon sends, `opened` first."""
+        yield "opened", to_plain(self._control.opened)
+        with _translated():
+            async for message in self._control:
+                kind = message.WhichOneof("body")
+                if kind == "events":
+                    for event in message.events.events:
+                        yield "event", to_plain(event)
+                elif kind is not None:
+                    yield kind, to_plain(getattr(message, kind))
+
+    async def decide(self, step_id: str, *, go_on: bool) -> None:
+        """Send a decision."""
+        with _translated():
+            await self._control.decide(step_id, action(go_on=go_on))

@@ -1,0 +1,39 @@
+"""The SQL of the store. A list holds one statement per lane; what is put into them is a lane, a number of our own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from steprail_daemon.journal.layout import LANES
+
+INSERT: Final = [f"INSERT INTO batches_{lane} VALUES (?, ?, ?, ?, ?, ?, ?)" for lane in range(LANES)]  # noqa: S608
+READ: Final = [
+    f"SELECT key, run_no, last_seq, at, events FROM batches_{lane}"  # noqa: S608
+    " WHERE key BETWEEN coalesce("
+    f"(SELECT key FROM batches_{lane} WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1), ?) AND ?"
+    " AND last_seq > ? ORDER BY key"
+    for lane in range(LANES)
+]
+RECORDS: Final = [
+    f"SELECT key, run_no, records FROM batches_{lane}"  # noqa: S608
+    " WHERE key > ? AND key <= ? AND records IS NOT NULL ORDER BY key LIMIT ?"
+    for lane in range(LANES)
+]
+FIRST: Final = [f"SELECT min(key) FROM batches_{lane} WHERE key BETWEEN ? AND ?" for lane in range(LANES)]  # noqa: S608
+LAST: Final = [
+    f"SELECT key, last_seq FROM batches_{lane}"  # noqa: S608
+    " WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1"
+    for lane in range(LANES)
+]
+
+SESSION: Final = (
+    "SELECT session_no, session_id, last_seq,"
+    " coalesce((SELECT max(run_no) FROM runs WHERE runs.session_no = sessions.session_no), 0) FROM sessions"
+)
+RUN: Final = "SELECT run_id, session_no, run_no, first_seq, last_seq FROM runs"
+
+OPEN_SESSION: Final = "INSERT INTO sessions (session_no, session_id) VALUES (?, ?)"
+OPEN_RUN: Final = "INSERT INTO runs (session_no, run_no, run_id, first_seq) VALUES (?, ?, ?, ?)"
+ADD_BLOB: Final = "INSERT INTO blobs (blob_id, mime_type, data) VALUES (?, ?, ?) ON CONFLICT (blob_id) DO NOTHING"
+END_RUN: Final = "UPDATE runs SET last_seq = ? WHERE session_no = ? AND run_no = ?"
+CLOSE_SESSION: Final = "UPDATE sessions SET last_seq = ? WHERE session_no = ?"

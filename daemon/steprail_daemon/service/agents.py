@@ -1,0 +1,39 @@
+"""AgentService: the agents, and the server itself."""
+
+from __future__ import annotations
+
+from steprail.v1 import agents_pb2
+from steprail_daemon.engine.facade import Facade
+from steprail_daemon.service import resources
+from steprail_daemon.service.calls import Call, Calls
+from steprail_daemon.service.pages import Page
+
+
+class AgentService:
+    """Implements `steprail.v1.AgentService`."""
+
+    def __init__(self, facade: Facade, calls: Calls) -> None:
+        self._facade = facade
+        self._calls = calls
+        self._start_time = resources.timestamp(facade.now())
+
+    async def list_agents(self, request: agents_pb2.ListAgentsRequest, _: Call) -> agents_pb2.ListAgentsResponse:
+        """Give the configured agents, by name."""
+        page = Page(request, request.page_size, request.page_token)
+        views = [view for view in self._facade.agents() if view.name > page.after]
+        agents, token = page.fill(views, lambda view: view.name, resources.agent)
+        return agents_pb2.ListAgentsResponse(agents=agents, next_page_token=token)
+
+    async def get_server_info(
+        self, _request: agents_pb2.GetServerInfoRequest, _: Call
+    ) -> agents_pb2.GetServerInfoResponse:
+        """Give the version, the limits in force and the agents."""
+        info = agents_pb2.ServerInfo(
+            version=resources.VERSION,
+            limits=resources.server_limits(self._facade.limits()),
+            agents=[resources.agent(view) for view in self._facade.agents()],
+            draining=self._calls.draining,
+            start_time=self._start_time,
+            time=resources.timestamp(self._facade.now()),
+        )
+        return agents_pb2.GetServerInfoResponse(server_info=info)

@@ -1,0 +1,101 @@
+"""Checks of single fields of requests. Each refusal names the field, what was wrong, and what is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+
+from steprail_daemon.core.errors import Invalid
+from steprail_daemon.service.bounds import ID, NAME, REASON
+
+MAX_LABELS: Final = 64
+#: The longest span that is accepted anywhere: about 292 years, what 64 bits hold in nanoseconds.
+_LONGEST_NS: Final = 2**63 - 1
+
+E = TypeVar("E", bound=IntEnum)
+
+
+def invalid(field: str, problem: str) -> Invalid:
+    """Give the error for a field with a bad value."""
+    return Invalid("FIELD_INVALID", f"{field} {problem}", field=field)
+
+
+def text(field: str, value: str, limit: int) -> str:
+    """Give a text of at most `limit` bytes.
+
+    Raises:
+        Invalid: FIELD_INVALID.
+    """
+    size = len(value.encode())
+    if size > limit:
+        raise invalid(field, f"has {size} bytes; at most {limit} are accepted")
+    return value
+
+
+def identifier(field: str, value: str) -> str:
+    """Give an id, which must be there.
+
+    Raises:
+        Invalid: FIELD_INVALID.
+    """
+    if not value:
+        raise invalid(field, "is required")
+    return text(field, value, ID)
+
+
+def request_id(value: str) -> str:
+    """Give the key of a request, which may be empty."""
+    return text("request_id", value, ID)
+
+
+def reason(value: str) -> str:
+    """Give a reason for people, which may be empty."""
+    return text("reason", value, REASON)
+
+
+def choice(field: str, value: int, members: type[E], default: E | None) -> E:
+    """Give a member of an enumeration; `default` for UNSPECIFIED, which is refused without one.
+
+    Raises:
+        Invalid: FIELD_INVALID.
+    """
+    if value == 0 and default is not None:
+        return default
+    for member in members:
+        if member.value == value and value != 0:
+            return member
+    accepted = ", ".join(member.name for member in members if member.value)
+    raise invalid(field, f"is {value or 'UNSPECIFIED'}; accepted are {accepted}")
+
+
+def span(field: str, value: Duration) -> int:
+    """Give a span in nanoseconds.
+
+    Raises:
+        Invalid: FIELD_INVALID for one that is malformed, below zero, or out of range.
+    """
+    nanoseconds = value.seconds * 1_000_000_000 + value.nanos
+    if not -1_000_000_000 < value.nanos < 1_000_000_000 or not 0 <= nanoseconds <= _LONGEST_NS:
+        raise invalid(
+            field, f"is {value.seconds} s and {value.nanos} ns; accepted are spans from 0 to {_LONGEST_NS} ns"
+        )
+    return nanoseconds
+
+
+def labels(field: str, value: Mapping[str, str]) -> dict[str, str]:
+    """Give labels.
+
+    Raises:
+        Invalid: FIELD_INVALID.
+    """
+    if len(value) > MAX_LABELS:
+        raise invalid(field, f"has {len(value)} entries; at most {MAX_LABELS} are accepted")
+    for key, held in value.items():
+        if not key:
+            raise invalid(field, "has an empty key; keys have 1 to 64 bytes")
+        text(f"{field}[{key[:ID]!r}]", key, ID)
+        text(f"{field}[{key!r}]", held, NAME)
+    return dict(value)

@@ -1,0 +1,266 @@
+"""ControlRun: one stream that starts a run, follows it, and decides about it.
+
+Two sides share the stream: one reads the client's messages, the other sends what happens. Losing it never ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, TypeVar
+
+import anyio
+
+from steprail.v1 import decisions_pb2, events_pb2, runs_pb2
+from steprail_daemon.core.errors import Exhausted, StepRailError
+from steprail_daemon.core.model import PendingDecision
+from steprail_daemon.engine.facade import Facade, Slice
+from steprail_daemon.service import checks, resources
+from steprail_daemon.service.calls import Call, Disconnected
+from steprail_daemon.service.errors import rejection
+from steprail_daemon.service.streams import Watch, check_cursor, parts
+from steprail_daemon.service.unsupported import refuse_unsupported
+from steprail_daemon.service.verbs import Verbs
+from steprail_daemon.service.wire import delimited
+
+_Request = runs_pb2.ControlRunRequest
+_Response = runs_pb2.ControlRunResponse
+#: Bodies that are about a run.
+_B = TypeVar("_B", runs_pb2.SubmitDecisionRequest, runs_pb2.StopRunRequest, runs_pb2.AbortRunRequest)
+_Body = (
+    runs_pb2.StartRunRequest
+    | runs_pb2.ContinueRunRequest
+    | runs_pb2.SubmitDecisionRequest
+    | runs_pb2.StopRunRequest
+    | runs_pb2.AbortRunRequest
+)
+
+_BODY: Final = {field.name: field.number for field in events_pb2.Event.DESCRIPTOR.oneofs_by_name["body"].fields}
+_STEP_END: Final = _BODY["step_end"]
+_DECISION_REQUESTED: Final = _BODY["decision_requested"]
+_DECISION_RECORDED: Final = _BODY["decision_recorded"]
+#: Complete steps, decisions and changes of state.
+_STEPS_KINDS: Final = frozenset(
+    _BODY[name]
+    for name in (
+        "session_state_changed",
+        "run_state_changed",
+        "capabilities_changed",
+        "agent_end",
+        "step_end",
+        "decision_requested",
+        "decision_recorded",
+    )
+)
+#: Tag of `ControlRunResponse.events`.
+_EVENTS: Final = b"\x12"
+_OPENERS: Final = ("start", "continue_run", "attach")
+
+
+class Conversation:
+    """One ControlRun stream."""
+
+    def __init__(self, facade: Facade, verbs: Verbs, call: Call) -> None:
+        self._facade = facade
+        self._verbs = verbs
+        self._call = call
+        self._sending = anyio.Lock()
+        self._failure: Exception | None = None
+        self._run_id = ""
+        self._events: int = runs_pb2.CONTROL_EVENTS_ALL
+        #: The step that the client was last asked about and has not been told the decision of.
+        self._asked = ""
+
+    async def hold(self, requests: AsyncIterator[_Request]) -> None:
+        """Hold the conversation until the run has ended.
+
+        Raises:
+            StepRailError: the opening was refused, a message is malformed, the reader stalled.
+            Disconnected: the client is gone.
+        """
+        first = await self._first(requests)
+        watch = await self._open(first)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._guarded, lambda: self._listen(requests), tasks.cancel_scope)
+                await self._guarded(lambda: self._tell(watch, decide=first.decide), tasks.cancel_scope)
+                tasks.cancel_scope.cancel()
+        finally:
+            watch.close()
+        if isinstance(self._failure, Exhausted):
+            raise watch.stalled(self._failure)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _guarded(self, side: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
+        """Run one side; what ends the stream ends the other side too."""
+        try:
+            await side()
+        except (StepRailError, Disconnected) as error:
+            self._failure = self._failure or error
+            scope.cancel()
+
+    # --- opening ----------------------------------------------------------------------------------------------------
+
+    async def _first(self, requests: AsyncIterator[_Request]) -> _Request:
+        seconds = self._facade.limits().stalled_reader_ns / 1e9
+        problem = "is required first: start, continue_run or attach"
+        try:
+            with anyio.fail_after(seconds):
+                return await anext(requests)
+        except TimeoutError:
+            raise checks.invalid("body", f"{problem}; nothing came in {seconds:g} s") from None
+        except StopAsyncIteration:
+            raise checks.invalid("body", problem) from None
+
+    async def _open(self, first: _Request) -> Watch:
+        body = first.WhichOneof("body")
+        if body not in _OPENERS:
+            raise checks.invalid("body", f"is {body or 'empty'}; the first message is start, continue_run or attach")
+        if first.events not in runs_pb2.ControlEvents.values():
+            raise checks.invalid(
+                "events", f"is {first.events}; accepted are {', '.join(runs_pb2.ControlEvents.keys())}"
+            )
+        self._events = first.events or runs_pb2.CONTROL_EVENTS_ALL
+        after_seq, epoch = 0, ""
+        if body == "attach":
+            self._run_id, after_seq, epoch = first.attach.run_id, first.attach.after_seq, first.attach.epoch
+            check_cursor(after_seq, epoch)
+        elif body == "start":
+            take_request_id(first, first.start)
+            self._run_id = await self._verbs.start(first.start, self._call.identity)
+        else:
+            take_request_id(first, first.continue_run)
+            self._run_id = await self._verbs.continue_run(first.continue_run, self._call.identity)
+        session = self._facade.get_session(self._facade.get_run(self._run_id).session_id)
+        if self._events == runs_pb2.CONTROL_EVENTS_NO_EVENTS:
+            after_seq, epoch = session.last_seq, session.epoch
+        subscription = self._facade.watch_run(self._run_id, after_seq, epoch)
+        return Watch(self._facade, session, subscription, self._run_id)
+
+    # --- what the client says ---------------------------------------------------------------------------------------
+
+    async def _listen(self, requests: AsyncIterator[_Request]) -> None:
+        """Act on the client's messages. One that only sends no more stays."""
+        async for request in requests:
+            try:
+                await self._act(request)
+            except StepRailError as error:
+                await self._send(_Response(rejected=rejection(error, request.request_id)))
+
+    async def _act(self, request: _Request) -> None:
+        body = request.WhichOneof("body")
+        if body is None:
+            raise checks.invalid("body", "is required: decision, stop or abort")
+        if request.decide or request.events or body in _OPENERS:
+            raise checks.invalid(body, "came too late: start, continue_run, attach, decide, events open a stream")
+        refuse_unsupported(request)
+        identity = self._call.identity
+        if body == "decision":
+            await self._verbs.decide(self._about_this_run(request, request.decision), identity)
+        elif body == "stop":
+            await self._verbs.stop(self._about_this_run(request, request.stop), identity)
+        else:
+            await self._verbs.abort(self._about_this_run(request, request.abort), identity)
+
+    def _about_this_run(self, request: _Request, body: _B) -> _B:
+        """Fill in the run and the request id of a message."""
+        if body.run_id not in ("", self._run_id):
+            raise checks.invalid("run_id", f"is {body.run_id!r}; this stream is about {self._run_id!r}")
+        body.run_id = self._run_id
+        take_request_id(request, body)
+        return body
+
+    # --- what the client is told ------------------------------------------------------------------------------------
+
+    async def _tell(self, watch: Watch, *, decide: bool) -> None:
+        run = self._facade.get_run(self._run_id)
+        session = self._facade.get_session(run.session_id)
+        opened = runs_pb2.ControlOpened(
+            run=resources.run(run, self._facade.now()),
+            epoch=session.epoch,
+            last_seq=session.last_seq,
+            decider_registered=decide,
+        )
+        pending = run.pending_decision
+        await self._send(_Response(opened=opened))
+        await self._send(_Response(events=events_pb2.EventBatch(heartbeat=watch.heartbeat())))
+        if pending is not None:
+            # The stream begins behind the boundary: what waits there would not come again.
+            boundary = self._stored_step(pending)
+            if boundary.seq <= watch.cursor:
+                await self._ask(pending.step_id, boundary)
+        async for found in watch.slices():
+            if found is None:
+                await self._send(_Response(events=events_pb2.EventBatch(heartbeat=watch.heartbeat())))
+            else:
+                await self._forward(found)
+        ended = resources.run(self._facade.get_run(self._run_id), self._facade.now())
+        await self._send(_Response(finished=runs_pb2.ControlFinished(run=ended)))
+
+    async def _forward(self, found: Slice) -> None:
+        """Send the events that the client wants, then what is pending after them."""
+        if self._events != runs_pb2.CONTROL_EVENTS_NO_EVENTS:
+            wanted = None if self._events == runs_pb2.CONTROL_EVENTS_ALL else _STEPS_KINDS.__contains__
+            for wire in parts(found, wanted):
+                await self._send(delimited(_EVENTS, wire))
+        if self._asked and _DECISION_RECORDED in found.kinds:
+            await self._tell_decision(found)
+        place = found.kinds.rfind(_DECISION_REQUESTED)
+        if place >= 0:
+            step = found.kinds.rfind(_STEP_END, 0, place)
+            requested = _event(found, place).decision_requested
+            await self._ask(requested.step_id, _event(found, step) if step >= 0 else None)
+
+    async def _tell_decision(self, found: Slice) -> None:
+        """Tell what became of the step that the client was asked about."""
+        for place, kind in enumerate(found.kinds):
+            if kind == _DECISION_RECORDED:
+                recorded = _event(found, place).decision_recorded
+                if recorded.step_id == self._asked:
+                    self._asked = ""
+                    await self._send(_Response(decision_recorded=recorded))
+
+    async def _ask(self, step_id: str, boundary: events_pb2.Event | None) -> None:
+        """Ask about a step if it still waits. `boundary` is the event that carried it, if that is at hand."""
+        pending = self._facade.get_run(self._run_id).pending_decision
+        if pending is None or pending.step_id != step_id or self._asked == step_id:
+            return
+        step = (boundary or self._stored_step(pending)).step_end.step
+        remaining = max(0, pending.deadline_at - self._facade.now())
+        self._asked = step_id
+        await self._send(
+            _Response(
+                decision_requested=runs_pb2.DecisionRequest(
+                    step=step,
+                    verdicts=step.verdicts,
+                    deadline=resources.timestamp(pending.deadline_at),
+                    remaining=resources.duration(remaining),
+                    default=decisions_pb2.OnTimeout.ValueType(pending.default),
+                )
+            )
+        )
+
+    def _stored_step(self, pending: PendingDecision) -> events_pb2.Event:
+        (stored,) = self._facade.steps(self._run_id, pending.step_number - 1, 1)
+        return events_pb2.Event.FromString(stored.event)
+
+    async def _send(self, message: _Response | bytes) -> None:
+        async with self._sending:
+            await self._call.send(message)
+
+
+def take_request_id(request: _Request, body: _Body) -> None:
+    """Let a message and its body have one request id.
+
+    Raises:
+        Invalid: FIELD_INVALID; they have two.
+    """
+    inner = body.request_id
+    if inner and request.request_id and inner != request.request_id:
+        raise checks.invalid("request_id", f"is {request.request_id!r} and within the body {inner!r}; one is enough")
+    body.request_id = inner or request.request_id
+
+
+def _event(found: Slice, place: int) -> events_pb2.Event:
+    start = found.ends[place - 1] if place else 0
+    return events_pb2.EventBatch.FromString(found.wire[start : found.ends[place]]).events[0]

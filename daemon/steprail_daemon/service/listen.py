@@ -1,0 +1,88 @@
+"""Unix sockets to listen on: whose they are, and who may connect."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+#: Length of a socket's path on Linux, the closing zero left out (unix(7)).
+MAX_PATH_BYTES: Final = 107
+_PREFIX: Final = "unix:"
+
+
+def socket_path(address: str) -> Path:
+    """Give the path of the socket of an address.
+
+    Raises:
+        OSError: the address is none that is served.
+    """
+    if not address.startswith(_PREFIX):
+        raise _refused(
+            errno.EPROTONOSUPPORT,
+            f"cannot listen on {address!r}: accepted are unix:/path addresses; TCP needs a token or TLS, which this"
+            " version does not have",
+        )
+    name = address.removeprefix(_PREFIX)
+    path = Path(name.removeprefix("//") if name.startswith("///") else name)
+    if not path.is_absolute():
+        raise _refused(errno.EINVAL, f"cannot listen on {address!r}: the path must be absolute, as in unix:/run/x.sock")
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise _refused(
+            errno.ENAMETOOLONG, f"cannot listen on {address!r}: a socket's path has at most {MAX_PATH_BYTES} bytes"
+        )
+    return path
+
+
+def make_room(path: Path) -> None:
+    """Make the directory, open to its owner alone, and remove the socket of a daemon that is dead.
+
+    Raises:
+        OSError: somebody listens there, something else is there, or the directory cannot be made.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise _refused(errno.EEXIST, f"cannot listen on {path}: a file is there that is no socket; remove it")
+    if _answers(path):
+        raise _refused(errno.EADDRINUSE, f"cannot listen on {path}: another daemon serves there; stop it first")
+    path.unlink()
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens. Only a refused connection proves that nobody does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fspath(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except BlockingIOError:
+            # Its queue is full, so that somebody has opened one.
+            return True
+    return True
+
+
+@contextmanager
+def owner_only() -> Iterator[None]:
+    """Make files that are created meanwhile accessible to their owner alone.
+
+    The mode of a socket comes from the process's umask; to change it afterwards would leave it open for a moment.
+    """
+    before = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _refused(number: int, message: str) -> OSError:
+    return OSError(number, message)

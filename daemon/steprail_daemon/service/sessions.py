@@ -1,0 +1,110 @@
+"""SessionService: makes, shows, closes and watches sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steprail.v1 import sessions_pb2
+from steprail_daemon.core.model import SessionState
+from steprail_daemon.core.views import SessionView
+from steprail_daemon.engine.facade import Facade
+from steprail_daemon.service import checks, decode, resources
+from steprail_daemon.service.bounds import NAME
+from steprail_daemon.service.calls import Call
+from steprail_daemon.service.pages import Page
+from steprail_daemon.service.request_ids import RequestIds
+from steprail_daemon.service.streams import Watch, check_cursor, send_all
+
+_MAX_AGENTS = 64
+
+
+class SessionService:
+    """Implements `steprail.v1.SessionService`, as far as its methods go."""
+
+    def __init__(self, facade: Facade, request_ids: RequestIds) -> None:
+        self._facade = facade
+        self._request_ids = request_ids
+
+    async def create_session(
+        self, request: sessions_pb2.CreateSessionRequest, call: Call
+    ) -> sessions_pb2.CreateSessionResponse:
+        """Make a session."""
+        wanted = decode.create_session(request, call.identity)
+        key = checks.request_id(request.request_id)
+
+        async def act() -> str:
+            return (await self._facade.create_session(wanted)).session_id
+
+        session_id = await self._request_ids.once(call.identity, key, request, act)
+        return sessions_pb2.CreateSessionResponse(session=self._session(session_id))
+
+    async def get_session(self, request: sessions_pb2.GetSessionRequest, _: Call) -> sessions_pb2.GetSessionResponse:
+        """Give a session."""
+        return sessions_pb2.GetSessionResponse(session=self._session(request.session_id))
+
+    async def list_sessions(
+        self, request: sessions_pb2.ListSessionsRequest, _: Call
+    ) -> sessions_pb2.ListSessionsResponse:
+        """Give sessions, newest first."""
+        page = Page(request, request.page_size, request.page_token)
+        selects = Filter(request)
+        views = [view for view in self._facade.list_sessions() if not page.after or view.session_id < page.after]
+        found = (view for view in views if selects(view))
+        sessions, token = page.fill(found, lambda view: view.session_id, resources.session)
+        return sessions_pb2.ListSessionsResponse(sessions=sessions, next_page_token=token)
+
+    async def close_session(
+        self, request: sessions_pb2.CloseSessionRequest, call: Call
+    ) -> sessions_pb2.CloseSessionResponse:
+        """End a session and its process tree."""
+        checks.reason(request.reason)
+
+        async def act() -> str:
+            return (await self._facade.close_session(request.session_id, force=request.force)).session_id
+
+        session_id = await self._request_ids.once(call.identity, checks.request_id(request.request_id), request, act)
+        return sessions_pb2.CloseSessionResponse(session=self._session(session_id))
+
+    async def watch_session(self, request: sessions_pb2.WatchSessionRequest, call: Call) -> None:
+        """Send the events of a session."""
+        check_cursor(request.after_seq, request.epoch)
+        session = self._facade.get_session(request.session_id)
+        subscription = self._facade.watch_session(request.session_id, request.after_seq, request.epoch)
+        await send_all(Watch(self._facade, session, subscription), call)
+
+    def _session(self, session_id: str) -> sessions_pb2.Session:
+        return resources.session(self._facade.get_session(session_id))
+
+
+class Filter:
+    """Which sessions a list request wants.
+
+    Raises:
+        Invalid: FIELD_INVALID, when it is made.
+    """
+
+    def __init__(self, request: sessions_pb2.ListSessionsRequest) -> None:
+        self._states = {
+            checks.choice(f"states[{index}]", state, SessionState, None) for index, state in enumerate(request.states)
+        }
+        self._agents = agent_names(request.agents)
+        self._labels = checks.labels("labels", request.labels)
+
+    def __call__(self, view: SessionView) -> bool:
+        """Whether it wants this one."""
+        return (
+            (not self._states or view.state in self._states)
+            and (not self._agents or view.agent in self._agents)
+            and self._labels.items() <= view.labels.items()
+        )
+
+
+def agent_names(names: Sequence[str]) -> frozenset[str]:
+    """Read a filter by agents.
+
+    Raises:
+        Invalid: FIELD_INVALID.
+    """
+    if len(names) > _MAX_AGENTS:
+        raise checks.invalid("agents", f"has {len(names)} names; at most {_MAX_AGENTS} are accepted")
+    return frozenset(checks.text(f"agents[{index}]", name, NAME) for index, name in enumerate(names))

@@ -1,0 +1,137 @@
+"""Streams of events: batches as they were committed, heartbeats in silence, and an end for readers that stall."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
+
+import anyio
+
+from steprail.v1 import events_pb2
+from steprail_daemon.core.errors import Exhausted
+from steprail_daemon.core.views import SessionView
+from steprail_daemon.engine.facade import Facade, Slice, Subscription
+from steprail_daemon.service import checks
+from steprail_daemon.service.bounds import ID
+from steprail_daemon.service.calls import Call
+from steprail_daemon.service.resources import timestamp
+
+#: The largest message of events, well under what the API promises.
+BATCH_BYTES: Final = 900 * 1024
+
+
+class Watch:
+    """A stream of the events of one session or run."""
+
+    def __init__(self, facade: Facade, session: SessionView, subscription: Subscription, run_id: str = "") -> None:
+        self._facade = facade
+        self._session = session
+        self._subscription = subscription
+        self._run_id = run_id
+        self._heartbeat_ns = facade.limits().heartbeat_ns
+        self._sent_seq = subscription.last_seq
+
+    def heartbeat(self) -> events_pb2.Heartbeat:
+        """Give a sign of life."""
+        session = self._facade.get_session(self._session.session_id)
+        state = self._facade.get_run(self._run_id).state if self._run_id else 0
+        return events_pb2.Heartbeat(
+            last_seq=session.last_seq,
+            epoch=session.epoch,
+            session_state=events_pb2.SessionState.ValueType(session.state),
+            run_state=events_pb2.RunState.ValueType(state),
+            time=timestamp(self._facade.now()),
+        )
+
+    async def slices(self) -> AsyncIterator[Slice | None]:
+        """Give what comes, None when a heartbeat is due; ends with the run or the session.
+
+        What was given counts as sent once the next one is asked for.
+        """
+        due = anyio.current_time() + self._heartbeat_ns / 1e9
+        while True:
+            self._sent_seq = self._subscription.last_seq
+            left = max(0, int((due - anyio.current_time()) * 1e9))
+            try:
+                found = await self._subscription.next(left)
+            except StopAsyncIteration:
+                return
+            if found is not None or anyio.current_time() >= due:
+                yield found
+                due = anyio.current_time() + self._heartbeat_ns / 1e9
+
+    def stalled(self, error: Exhausted) -> Exhausted:
+        """Give the error of a reader that takes nothing, with the cursor to go on from."""
+        return Exhausted(
+            error.reason,
+            error.message,
+            session_id=self._session.session_id,
+            after_seq=str(self._sent_seq),
+            epoch=self._facade.get_session(self._session.session_id).epoch,
+        )
+
+    @property
+    def cursor(self) -> int:
+        """The last event that was given, or passed over."""
+        return self._subscription.last_seq
+
+    def close(self) -> None:
+        """Stop to follow."""
+        self._subscription.close()
+
+
+async def send_all(watch: Watch, call: Call) -> None:
+    """Send everything that a watch gives, in the form that the answers of all watches share.
+
+    Raises:
+        Exhausted: READER_STALLED.
+    """
+    try:
+        await call.send(_heartbeat(watch))
+        async for found in watch.slices():
+            if found is None:
+                await call.send(_heartbeat(watch))
+            else:
+                for wire in parts(found):
+                    await call.send(wire)
+    except Exhausted as error:
+        raise watch.stalled(error) from None
+    finally:
+        watch.close()
+
+
+def _heartbeat(watch: Watch) -> events_pb2.EventBatch:
+    # Every answer of a watch has the field numbers of EventBatch.
+    return events_pb2.EventBatch(heartbeat=watch.heartbeat())
+
+
+def parts(found: Slice, wanted: Callable[[int], bool] | None = None) -> Iterator[bytes]:
+    """Give the entries of a slice, those of `wanted` kinds or all, in messages under `BATCH_BYTES`."""
+    if wanted is None and len(found.wire) <= BATCH_BYTES:
+        yield found.wire
+        return
+    entries: list[bytes] = []
+    size = start = 0
+    for kind, end in zip(found.kinds, found.ends, strict=True):
+        if wanted is None or wanted(kind):
+            if size + end - start > BATCH_BYTES and entries:
+                yield b"".join(entries)
+                entries, size = [], 0
+            entries.append(found.wire[start:end])
+            size += end - start
+        start = end
+    if entries:
+        yield b"".join(entries)
+
+
+def check_cursor(after_seq: int, epoch: str) -> None:
+    """Check the form of a cursor.
+
+    Raises:
+        Invalid: FIELD_INVALID.
+    """
+    if after_seq < 0:
+        raise checks.invalid("after_seq", f"is {after_seq}; accepted are 0 and more")
+    if after_seq and not epoch:
+        raise checks.invalid("epoch", "is required where after_seq is set")
+    checks.text("epoch", epoch, ID)

@@ -1,0 +1,73 @@
+"""`python -m steprail_daemon.testing.bench`: measures, prints the table, and fails if a target is missed."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sqlite3
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import grpc
+
+from steprail_daemon.testing.bench.decisions import DecisionBench
+from steprail_daemon.testing.bench.events import EventBench
+from steprail_daemon.testing.bench.figures import QUICK, WHOLE
+from steprail_daemon.testing.bench.table import Row, render, to_json
+
+_DECISIONS = {"3": "rule", "4": "memory", "5": "client"}
+_EVENTS = frozenset({"1", "2", "7"})
+_ALL = ("1", "2", "3", "4", "5", "7")
+
+
+@click.command()
+@click.option("numbers", "--row", type=click.Choice(_ALL), multiple=True, help="Only this row; may be repeated.")
+@click.option("--quick", is_flag=True, help="One small round: shows that everything runs, its figures mean little.")
+@click.option("json_file", "--json", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures there.")
+def main(*, numbers: tuple[str, ...], quick: bool, json_file: Path | None) -> None:
+    """Measure the daemon beside the least that the same work costs on this machine."""
+    begun = time.monotonic()
+    wanted = frozenset(numbers or _ALL)
+    machine = describe_machine()
+    click.echo(machine)
+    size = QUICK if quick else WHOLE
+    kinds = frozenset(kind for number, kind in _DECISIONS.items() if number in wanted)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="steprail-bench-") as directory:
+        if wanted & _EVENTS:
+            rows += EventBench(Path(directory), size, _say).rows()
+        if kinds:
+            rows += DecisionBench(Path(directory), size, _say, kinds).rows()
+    rows = [row for row in rows if row.number[0] in wanted]
+    click.echo(render(rows))
+    click.echo(f"{time.monotonic() - begun:.0f} s")
+    if json_file is not None:
+        json_file.write_text(json.dumps({"machine": machine, "rows": to_json(rows)}, indent=1) + "\n")
+    missed = [row.number for row in rows if row.missed]
+    if missed:
+        click.echo(f"missed: {', '.join(missed)}", err=True)
+        sys.exit(1)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def describe_machine() -> str:
+    """Say what the figures were measured on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    model = names[0] if names else platform.machine()
+    load = "/".join(f"{part:.1f}" for part in os.getloadavg())
+    return (
+        f"{os.cpu_count()} CPUs ({model}), load {load}, Linux {platform.release()}, "
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, grpcio {grpc.__version__}"
+    )
+
+
+if __name__ == "__main__":
+    main()

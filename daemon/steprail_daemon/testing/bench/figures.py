@@ -1,0 +1,54 @@
+"""How much is measured, and the figures that come in, round by round."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import msgspec
+
+from steprail_daemon.testing.bench.table import Goal, Row
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is measured: rounds, results in a flood, results for each of `watchers`, steps without and with gaps."""
+
+    rounds: int
+    events: int
+    fanned_out: int
+    watchers: int
+    steps: int
+    spaced_steps: int
+
+
+WHOLE = Size(rounds=4, events=200_000, fanned_out=20_000, watchers=100, steps=2000, spaced_steps=300)
+QUICK = Size(rounds=1, events=50_000, fanned_out=2_000, watchers=100, steps=500, spaced_steps=100)
+
+
+class Figures:
+    """Figures by name, one a round."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[float]] = defaultdict(list)
+
+    def note(self, name: str, value: float) -> None:
+        """Add the figure of one more round."""
+        self._values[name].append(value)
+
+    def of(self, name: str) -> tuple[float, ...]:
+        """Give a figure of each round."""
+        return tuple(self._values[name])
+
+    def row(  # noqa: PLR0917  read as a line of the table
+        self, number: str, name: str, unit: str, subject: str, limit: str, goal: Goal | None = None
+    ) -> Row:
+        """Make a row of two figures. What comes after `@` or a comma in the limit's name is not shown."""
+        return Row(
+            number=number,
+            name=name,
+            unit=unit,
+            subject=self.of(subject),
+            limit_name=re.split(" @|,", limit)[0],
+            limit=self.of(limit),
+            goal=goal,
+        )

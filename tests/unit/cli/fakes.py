@@ -1,0 +1,127 @@
+"""A daemon and a person that follow a script."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from steprail_daemon.cli.client import Control, Daemon, Message
+
+RUN = {"run_id": "run_1", "session_id": "ses_1", "state": "RUN_STATE_RUNNING"}
+
+
+def ended(state: str) -> Message:
+    return {**RUN, "state": f"RUN_STATE_{state}", "step_count": "1"}
+
+
+@dataclass
+class FakeControl(Control):
+    """Gives messages, each once `decisions` has as many entries as it wants; ends with the run."""
+
+    messages: list[tuple[str, Message]]
+    decisions: list[tuple[str, bool]] = field(default_factory=list)
+    decided: anyio.Event = field(default_factory=anyio.Event)
+
+    def __aiter__(self) -> AsyncIterator[tuple[str, Message]]:
+        return self._give()
+
+    async def _give(self) -> AsyncIterator[tuple[str, Message]]:
+        for kind, message in self.messages:
+            if kind == "(wait)":
+                with anyio.fail_after(5):
+                    await self.decided.wait()
+                self.decided = anyio.Event()
+            else:
+                yield kind, message
+
+    async def decide(self, step_id: str, *, go_on: bool) -> None:
+        self.decisions.append((step_id, go_on))
+        self.decided.set()
+
+
+@dataclass
+class FakeDaemon(Daemon):
+    """Gives `events`, with `during` called after each, and ends its one run as `ends_as`. Notes what it is asked to do."""
+
+    events: list[Message] = field(default_factory=list)
+    ends_as: Message = field(default_factory=lambda: ended("COMPLETED"))
+    during: Callable[[int], None] = lambda number: None
+    wait_for: str = ""
+    asked: list[str] = field(default_factory=list)
+    changed: anyio.Event = field(default_factory=anyio.Event)
+    agents: list[Message] = field(default_factory=list)
+    steps: list[Message] = field(default_factory=list)
+    control: FakeControl | None = None
+
+    def _note(self, what: str) -> None:
+        self.asked.append(what)
+        self.changed.set()
+        self.changed = anyio.Event()
+
+    async def list_agents(self) -> list[Message]:
+        return self.agents
+
+    async def create_session(self, agent: str, cwd: str, permission_mode: str) -> Message:
+        self._note(f"session of {agent} in {cwd} {permission_mode}".strip())
+        return {"session_id": "ses_1"}
+
+    async def get_session(self, session_id: str) -> Message:
+        return {"session_id": session_id}
+
+    async def list_sessions(self) -> list[Message]:
+        return [{"session_id": "ses_1", "agent": "claude", "state": "SESSION_STATE_IDLE", "cwd": "/w"}]
+
+    async def close_session(self, session_id: str, *, force: bool) -> Message:
+        self._note(f"close {session_id} force={force}")
+        return {"session_id": session_id, "state": "SESSION_STATE_CLOSED"}
+
+    async def start_run(self, session_id: str, prompt: str, steps: Sequence[int]) -> Message:
+        self._note(f"start {prompt!r} on {session_id} until {list(steps)}")
+        return dict(RUN)
+
+    async def continue_run(self, run_id: str, prompt: str, steps: Sequence[int] | None) -> Message:
+        self._note(f"continue {run_id} {prompt!r} until {steps if steps is None else list(steps)}")
+        return dict(RUN)
+
+    async def control_new(self, session_id: str, prompt: str, steps: Sequence[int]) -> Control:
+        self._note(f"control {prompt!r} on {session_id} until {list(steps)}")
+        assert self.control is not None
+        return self.control
+
+    async def control_continued(self, run_id: str, prompt: str, steps: Sequence[int] | None) -> Control:
+        self._note(f"control after {run_id}")
+        assert self.control is not None
+        return self.control
+
+    async def get_run(self, run_id: str) -> Message:
+        return self.ends_as
+
+    async def list_runs(self, session_id: str) -> list[Message]:
+        return [self.ends_as]
+
+    async def list_steps(self, run_id: str) -> list[Message]:
+        return self.steps
+
+    async def watch_run(self, run_id: str) -> AsyncIterator[Message]:
+        for number, event in enumerate(self.events):
+            yield event
+            self.during(number)
+        with anyio.fail_after(5):
+            while self.wait_for and self.wait_for not in self.asked:
+                await self.changed.wait()
+
+    async def watch_session(self, session_id: str) -> AsyncIterator[Message]:
+        for event in self.events:
+            yield event
+
+    async def stop_run(self, run_id: str, reason: str) -> Message:
+        self._note(f"stop {run_id}")
+        return dict(RUN)
+
+    async def abort_run(self, run_id: str, reason: str) -> Message:
+        self._note(f"abort {run_id}")
+        return dict(RUN)
+
+    async def decide(self, run_id: str, step_id: str, *, go_on: bool, reason: str) -> Message:
+        self._note(f"decide {step_id} {go_on} {reason}".strip())
+        return {"action": f"DECISION_ACTION_{'CONTINUE' if go_on else 'STOP'}", "source": "DECISION_SOURCE_CLIENT"}

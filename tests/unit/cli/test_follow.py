@@ -1,0 +1,142 @@
+"""Following a run: what is shown, what Ctrl-C does, who is asked."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from tests.unit.cli.fakes import RUN, FakeControl, FakeDaemon, ended
+
+from steprail_daemon.cli.ask import Terminal
+from steprail_daemon.cli.client import Message
+from steprail_daemon.cli.follow import LEFT, JsonLines, Lines, follow_asking, follow_new
+
+pytestmark = pytest.mark.anyio
+
+MESSAGE: Message = {"message_end": {"kind": "MESSAGE_KIND_TEXT", "content": {"value": "Hello."}}}
+STEP = {"number": "1", "step_id": "step_1"}
+
+
+async def started() -> Message:
+    return dict(RUN)
+
+
+def interrupting(times: int) -> Callable[[int], None]:
+    def during(number: int) -> None:
+        if number < times:
+            signal.raise_signal(signal.SIGINT)
+
+    return during
+
+
+@pytest.mark.parametrize(("state", "status"), [("COMPLETED", 0), ("STOPPED", 10), ("ABORTED", 11), ("FAILED", 1)])
+async def test_the_status_is_that_of_the_runs_end(state: str, status: int) -> None:
+    assert await follow_new(FakeDaemon(ends_as=ended(state)), started, Lines()) == status
+
+
+async def test_lines_show_the_run_from_its_ids_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    await follow_new(FakeDaemon([MESSAGE], ended("STOPPED")), started, Lines())
+    assert click.unstyle(capsys.readouterr().out).splitlines() == [
+        "run run_1 of session ses_1",
+        "Hello.",
+        "stopped after 1 step",
+        "go on with: steprail continue run_1",
+    ]
+
+
+async def test_json_is_one_object_a_line_run_events_run(capsys: pytest.CaptureFixture[str]) -> None:
+    await follow_new(FakeDaemon([MESSAGE]), started, JsonLines())
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [{"run": RUN}, {"event": MESSAGE}, {"run": ended("COMPLETED")}]
+
+
+async def test_ctrl_c_once_asks_for_a_stop_at_the_boundary(capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = FakeDaemon([MESSAGE], ended("STOPPED"), interrupting(1), wait_for="stop run_1")
+    assert await follow_new(daemon, started, Lines()) == 10
+    assert daemon.asked == ["stop run_1"]
+    assert "stopping at the next step boundary; Ctrl-C again aborts" in capsys.readouterr().err
+
+
+async def test_ctrl_c_twice_aborts() -> None:
+    daemon = FakeDaemon([MESSAGE, MESSAGE], ended("ABORTED"), interrupting(2), wait_for="abort run_1")
+    assert await follow_new(daemon, started, Lines()) == 11
+    assert daemon.asked == ["stop run_1", "abort run_1"]
+
+
+async def test_ctrl_c_three_times_leaves_the_run_to_the_daemon() -> None:
+    daemon = FakeDaemon([MESSAGE] * 3, ended("ABORTED"), interrupting(3), wait_for="nothing that ever comes")
+    with pytest.raises(click.exceptions.Exit) as left:
+        await follow_new(daemon, started, Lines())
+    assert left.value.exit_code == LEFT
+    assert daemon.asked == ["stop run_1", "abort run_1"]
+
+
+def lines_in(tmp_path: Path, text: str) -> int:
+    path = tmp_path / "answers"
+    path.write_text(text)
+    return os.open(path, os.O_RDONLY)
+
+
+def asked(*more: tuple[str, Message], end: str) -> FakeControl:
+    request = ("decision_requested", {"step": STEP})
+    return FakeControl([("opened", {"run": RUN}), request, *more, ("finished", {"run": ended(end)})])
+
+
+@pytest.mark.parametrize(
+    ("answers", "decision"),
+    [("c\n", True), ("Continue\n", True), ("s\n", False), ("perhaps\nst\n", False), ("c", True), ("", False)],
+)
+async def test_a_person_decides_by_lines_and_the_end_of_input_stops(
+    answers: str, decision: bool, tmp_path: Path
+) -> None:
+    control = asked(("(wait)", {}), end="STOPPED")
+    descriptor = lines_in(tmp_path, answers)
+
+    async def start() -> FakeControl:
+        return control
+
+    assert await follow_asking(FakeDaemon(), start, Lines(), Terminal(descriptor)) == 10
+    os.close(descriptor)
+    assert control.decisions == [("step_1", decision)]
+
+
+async def test_lines_that_came_together_answer_one_step_each(tmp_path: Path) -> None:
+    request = ("decision_requested", {"step": {"number": "2", "step_id": "step_2"}})
+    control = asked(("(wait)", {}), request, ("(wait)", {}), end="STOPPED")
+    descriptor = lines_in(tmp_path, "c\ns\n")
+
+    async def start() -> FakeControl:
+        return control
+
+    await follow_asking(FakeDaemon(), start, Lines(), Terminal(descriptor))
+    os.close(descriptor)
+    assert control.decisions == [("step_1", True), ("step_2", False)]
+
+
+async def test_a_question_that_somebody_else_answered_is_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
+    control = asked(("decision_recorded", {"step_id": "step_1"}), end="COMPLETED")
+    reading, writing = os.pipe()
+
+    async def start() -> FakeControl:
+        return control
+
+    assert await follow_asking(FakeDaemon(), start, Lines(), Terminal(reading)) == 0
+    os.close(reading)
+    os.close(writing)
+    assert control.decisions == []
+
+
+async def test_a_refused_decision_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rejected = ("rejected", {"reason": "DECISION_NOT_PENDING", "message": "too late"})
+    control = asked(("(wait)", {}), rejected, end="COMPLETED")
+    descriptor = lines_in(tmp_path, "c\n")
+
+    async def start() -> FakeControl:
+        return control
+
+    await follow_asking(FakeDaemon(), start, Lines(), Terminal(descriptor))
+    os.close(descriptor)
+    assert "refused: DECISION_NOT_PENDING: too late" in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""Recorded traffic of the real Claude Code, played through the codec.
+
+`tests/golden/claude/<version>/NAME.jsonl` holds one record a line, `dir` in, out, err or meta with the parsed line in
+`msg`; `NAME.requests.jsonl` holds what the model's endpoint received meanwhile, abridged. A `meta` record with `argv`
+begins a new process. Strings over 3,000 characters and the CLI's catalogues are cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steprail_daemon.core.commands import AgentCommand, AnswerBoundary, AnswerPermission, Interrupt, SendPrompt
+from steprail_daemon.core.events import AgentEvent
+from steprail_daemon.core.model import DecisionAction, PermissionMode
+from steprail_daemon.drivers.base import Channel, CodecSettings
+from steprail_daemon.drivers.claude.codec import ClaudeCodec
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "claude"
+LINE_BYTES = 1 << 20
+
+#: Cuts a process's output, between two inputs, into the chunks that the codec gets.
+Cutter = Callable[[bytes], list[bytes]]
+
+
+def whole(data: bytes) -> list[bytes]:
+    return [data]
+
+
+def settings(*, resume: bool = False, line_bytes: int = LINE_BYTES) -> CodecSettings:
+    return CodecSettings(
+        agent_session_id="f9cdfd84-2a60-4bc6-b407-feb7014e5dfd",
+        permission_mode=PermissionMode.ASK,
+        line_bytes=line_bytes,
+        resume=resume,
+    )
+
+
+@dataclass
+class Life:
+    """What one process of a recording gave: its events, and the lines that the codec sent to it."""
+
+    events: list[AgentEvent]
+    sent: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded scenario."""
+
+    version: str
+    name: str
+    records: list[dict[str, Any]]
+    requests: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        return f"{self.version}-{self.name}"
+
+    def out(self, kind: str) -> list[dict[str, Any]]:
+        """The lines of one type that the CLI wrote."""
+        return [r["msg"] for r in self.records if r["dir"] == "out" and r["msg"].get("type") == kind]
+
+    def play(self, cut: Cutter = whole) -> list[Life]:
+        """Play every process of the recording through a codec of its own."""
+        return [_play(life, cut) for life in self._lives()]
+
+    def events(self, cut: Cutter = whole) -> list[AgentEvent]:
+        return [event for life in self.play(cut) for event in life.events]
+
+    def _lives(self) -> Iterator[list[dict[str, Any]]]:
+        life: list[dict[str, Any]] = []
+        for record in self.records:
+            if record["dir"] == "meta" and "argv" in record["msg"]:
+                if life:
+                    yield life
+                life = [record]
+            elif record["dir"] in ("in", "out"):
+                life.append(record)
+        yield life
+
+
+def load(version: str, name: str) -> Recording:
+    folder = GOLDEN / version
+    return Recording(version, name, _lines(folder / f"{name}.jsonl"), _lines(folder / f"{name}.requests.jsonl"))
+
+
+def load_all() -> list[Recording]:
+    names = sorted(p for p in GOLDEN.glob("*/*.jsonl") if not p.name.endswith(".requests.jsonl"))
+    return [load(path.parent.name, path.stem) for path in names]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _play(life: list[dict[str, Any]], cut: Cutter) -> Life:
+    argv = " ".join(life[0]["msg"]["argv"])
+    codec = ClaudeCodec(settings(resume="--resume" in argv))
+    played = Life([], [])
+    pending = b""
+
+    def flush() -> None:
+        nonlocal pending
+        for chunk in cut(pending):
+            played.events += codec.receive(Channel.STDOUT, chunk)
+        pending = b""
+        played.sent += [json.loads(line) for line in codec.data_to_send().splitlines()]
+
+    for record in life[1:]:
+        if record["dir"] == "out":
+            pending += json.dumps(record["msg"], ensure_ascii=False).encode() + b"\n"
+            continue
+        flush()
+        _put_in(codec, record["msg"])
+    flush()
+    played.events += codec.receive_eof(Channel.STDOUT)
+    return played
+
+
+def _put_in(codec: ClaudeCodec, line: dict[str, Any]) -> None:
+    if line["type"] == "control_request" and line["request"]["subtype"] == "initialize":
+        codec.start()
+        return
+    command = _command(line)
+    if command is not None:
+        codec.send(command)
+
+
+def _command(line: dict[str, Any]) -> AgentCommand | None:
+    if line["type"] == "user":
+        return SendPrompt(line["uuid"], line["message"]["content"])
+    if line["type"] == "control_request":
+        return Interrupt() if line["request"]["subtype"] == "interrupt" else None
+    response = line["response"]
+    answer = response.get("response", {})
+    if "behavior" in answer:
+        return AnswerPermission(response["request_id"], answer["behavior"] == "allow", answer.get("message", ""))
+    # An answer to another hook than the gate's names an id that the codec does not know, and sends nothing.
+    stop = answer.get("continue") is False or response["subtype"] == "error"
+    return AnswerBoundary(response["request_id"], DecisionAction.STOP if stop else DecisionAction.CONTINUE)

@@ -1,0 +1,214 @@
+"""Records keep their content, and say what is wrong with bytes that are none."""
+
+import inspect
+from zlib import crc32
+
+import msgspec
+import pytest
+
+from steprail_daemon.core import records as core_records
+from steprail_daemon.core.events import MessageDelta
+from steprail_daemon.core.model import (
+    Capabilities,
+    Cost,
+    CostBasis,
+    CostSupport,
+    Decision,
+    DecisionAction,
+    DecisionSource,
+    FinishReason,
+    OnTimeout,
+    PermissionMode,
+    ResolutionSource,
+    RunLimits,
+    RunSpec,
+    RunState,
+    SessionState,
+    Step,
+    StepBoundary,
+    StepCountRule,
+    StepGate,
+    StopKind,
+    StopReason,
+    StopRequest,
+    StopRule,
+    ToolCall,
+    ToolKind,
+    TurnEndReason,
+    Usage,
+    UsageSupport,
+    Verdict,
+    VerdictOutcome,
+)
+from steprail_daemon.core.records import (
+    AgentStarted,
+    CapabilitiesChanged,
+    DecisionAsked,
+    DecisionRecorded,
+    PermissionResolved,
+    Record,
+    RunCreated,
+    RunEnded,
+    RunStateChanged,
+    SessionCreated,
+    SessionStateChanged,
+    StepEnded,
+    StepSummary,
+    StopAsked,
+    TurnFinished,
+    TurnStarted,
+    UsageCounted,
+)
+from steprail_daemon.journal.record import (
+    KNOWN_KINDS,
+    RecordCorruptError,
+    RecordUnknownError,
+    RecordVersionError,
+    decode_records,
+    encode_records,
+    to_record,
+)
+
+USAGE = Usage(input_tokens=10, output_tokens=2, complete=False)
+COST = Cost(None, CostBasis.REPORTED, complete=False)
+VERDICT = Verdict("r", StopKind.STEP_COUNT, VerdictOutcome.MATCHED, "3", "3", 1.0, "reached")
+CAPABILITIES = Capabilities(step_gate=StepGate.EXACT, usage=UsageSupport.PER_STEP, cost=CostSupport.PRICED, resume=True)
+REASON = StopReason(kind=StopKind.STEP_COUNT, source=DecisionSource.RULE, also_matched=(VERDICT,))
+STEP = Step(
+    number=3,
+    step_id="stp_3",
+    text="a long text",
+    thought="",
+    tool_calls=(ToolCall("c1", "Bash", ToolKind.EXECUTE, "", "{}"), ToolCall("c2", "Read", ToolKind.READ, "", "{}")),
+    tool_results=(),
+    finish_reason=FinishReason.TOOL_CALLS,
+    finish_reason_raw="tool_use",
+    usage=USAGE,
+    cost=COST,
+    model="m",
+    duration_ns=5,
+    ended_at=99,
+    boundary=StepBoundary.OBSERVED,
+)
+
+ALL: list[Record] = [
+    SessionCreated(
+        session_id="ses_a",
+        agent="claude",
+        cwd="/w",
+        agent_session_id="",
+        permission_mode=PermissionMode.ASK,
+        model="",
+        labels={"team": "payments"},
+        tenant="t",
+        owner="o",
+        capabilities=CAPABILITIES,
+        created_at=1,
+    ),
+    SessionStateChanged(SessionState.IDLE, None),
+    CapabilitiesChanged(CAPABILITIES, "gate lost"),
+    RunCreated(
+        "run_a",
+        "ses_a",
+        RunSpec("do it", (StopRule("r", StepCountRule(3)),), None, RunLimits(1, 2, 3, 4), {"k": "v"}),
+        7,
+    ),
+    RunStateChanged(RunState.STOPPED, RunState.STOPPING, 8, REASON),
+    StopAsked(StopRequest(DecisionSource.CLIENT, "payments", "enough", 9)),
+    AgentStarted("claude", "2.1.332", "m", "uuid", resumed=False),
+    TurnStarted(prompt_synthesized=True),
+    TurnFinished(TurnEndReason.COMPLETED, "success", "done"),
+    StepSummary(1, "stp_1", ("Bash",), USAGE, None, 5),
+    DecisionAsked("stp_1", 1, 5, 6, OnTimeout.STOP),
+    DecisionRecorded("stp_1", Decision(action=DecisionAction.STOP, source=DecisionSource.RULE, decided_at=6)),
+    PermissionResolved("per_1", allowed=False, source=ResolutionSource.TIMEOUT, reason=""),
+    UsageCounted(USAGE, COST),
+    RunEnded(RunState.STOPPED, REASON, None, 3, USAGE, None, (VERDICT,)),
+]
+
+
+def encoded(body: bytes, version: int = 1) -> bytes:
+    return bytes([version]) + crc32(body).to_bytes(4, "little") + body
+
+
+def test_every_kind_of_record_comes_back_as_it_was() -> None:
+    assert decode_records(encode_records(ALL)) == ALL
+    assert {record.__struct_config__.tag for record in ALL} == KNOWN_KINDS
+
+
+def test_every_tagged_class_of_the_core_is_a_kind_of_record() -> None:
+    tags = {
+        str(item.__struct_config__.tag)
+        for _, item in inspect.getmembers(core_records, inspect.isclass)
+        if item.__module__ == core_records.__name__ and item.__struct_config__.tag is not None
+    }
+    assert tags == KNOWN_KINDS
+
+
+def test_no_records_are_no_bytes() -> None:
+    assert encode_records([]) == b""
+    assert decode_records(b"") == []
+
+
+def test_a_step_is_recorded_without_its_texts() -> None:
+    assert to_record(StepEnded(STEP, (VERDICT,))) == StepSummary(3, "stp_3", ("Bash", "Read"), USAGE, COST, 99)
+
+
+def test_a_fact_is_its_own_record_and_a_passive_event_has_none() -> None:
+    ended = ALL[-1]
+    assert isinstance(ended, RunEnded)
+    assert to_record(ended) is ended
+    assert to_record(MessageDelta("m", "text")) is None
+
+
+def test_any_changed_byte_is_noticed() -> None:
+    data = encode_records([ALL[1]])
+    for position in range(len(data)):
+        changed = data[:position] + bytes([data[position] ^ 0x10]) + data[position + 1 :]
+        with pytest.raises((RecordCorruptError, RecordVersionError)):
+            decode_records(changed)
+
+
+def test_a_truncated_text_of_records_is_noticed() -> None:
+    data = encode_records(ALL)
+    for length in (1, 4, 5, len(data) - 1):
+        with pytest.raises(RecordCorruptError):
+            decode_records(data[:length])
+
+
+def test_another_encoding_version_is_named() -> None:
+    with pytest.raises(RecordVersionError, match="version 2") as caught:
+        decode_records(encoded(b"\x90", version=2))
+    assert caught.value.version == 2
+
+
+def test_a_field_of_a_later_version_is_ignored_and_one_of_an_earlier_has_its_default() -> None:
+    body = msgspec.msgpack.encode([{"type": "session_state", "state": 2, "previous": None, "weight": [1, {"a": 2}]}])
+    assert decode_records(encoded(body)) == [SessionStateChanged(SessionState.IDLE, None, "")]
+
+
+def test_an_unknown_kind_is_an_error_that_names_it() -> None:
+    body = msgspec.msgpack.encode([{"type": "turn_start", "prompt_synthesized": False}, {"type": "teleported"}])
+    with pytest.raises(RecordUnknownError, match="'teleported'"):
+        decode_records(encoded(body))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"type": "session_state", "state": 99, "previous": None},
+        {"type": "session_state", "state": "idle", "previous": None},
+        {"type": "session_state"},
+        {"state": 1},
+        {"type": 5},
+        7,
+    ],
+)
+def test_a_record_with_a_value_of_another_version_is_an_error(record: object) -> None:
+    with pytest.raises(RecordUnknownError):
+        decode_records(encoded(msgspec.msgpack.encode([record])))
+
+
+def test_bytes_that_are_no_messagepack_are_corrupt_even_with_a_right_checksum() -> None:
+    with pytest.raises(RecordCorruptError, match="MessagePack"):
+        decode_records(encoded(b"\xc1"))
