@@ -65,6 +65,6 @@ class SqliteHistory(StoreHistory):
 
 MemoryHistory.TestCase.settings = settings(stateful_step_count=30)
 # Each example makes a file and opens it several times.
-SqliteHistory.TestCase.settings = settings(stateful_step_count=30, max_examples=settings().max_examples // 4)
+SqliteHistory.TestCase.settings = settings(stateful_step_count=30, max_examples=settings().max_examples // 5)
 TestMemoryHistory = MemoryHistory.TestCase
 TestSqliteHistory = SqliteHistory.TestCase

@@ -11,7 +11,7 @@ from typing import TypeVar
 import anyio
 import click
 
-from steprail_daemon.cli.client import Daemon, connected
+from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.follow import LEFT
 from steprail_daemon.cli.options import find_address, load, named_address
 from steprail_daemon.cli.own_daemon import daemon_for_a_run
@@ -22,7 +22,18 @@ T = TypeVar("T")
 Connect = Callable[[str], AbstractAsyncContextManager[Daemon]]
 
 
-def call(address: str | None, use: Callable[[Daemon], Awaitable[T]], *, connect: Connect = connected) -> T:
+def _connect(address: str) -> AbstractAsyncContextManager[Daemon]:
+    """Connect by what the command line was given as its object, which by default is nothing: with the Python client."""
+    given: Connect | None = click.get_current_context().obj
+    if given is not None:
+        return given(address)
+    # Here and not above: it brings gRPC with it, which no help and no usage error needs.
+    from steprail_daemon.cli.connection import open_daemon  # noqa: PLC0415
+
+    return open_daemon(address)
+
+
+def call(address: str | None, use: Callable[[Daemon], Awaitable[T]]) -> T:
     """Use the daemon that listens.
 
     Raises:
@@ -31,19 +42,13 @@ def call(address: str | None, use: Callable[[Daemon], Awaitable[T]], *, connect:
     found = find_address(address)
 
     async def do() -> T:
-        async with connect(found) as daemon:
+        async with _connect(found) as daemon:
             return await use(daemon)
 
     return _run(do)
 
 
-def call_with_daemon(
-    address: str | None,
-    use: Callable[[Daemon], Awaitable[T]],
-    *,
-    root: Path | None = None,
-    connect: Connect = connected,
-) -> T:
+def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]], *, root: Path | None = None) -> T:
     """Use the daemon that listens, or one that is started for it where the default address has none.
 
     `root` is where the run works: a daemon that is started allows it, unless the configuration names the roots.
@@ -52,12 +57,12 @@ def call_with_daemon(
         Problem: no daemon can be had, or it refused.
     """
     if named_address(address):
-        return call(address, use, connect=connect)
+        return call(address, use)
     loaded = load()
     found = loaded.config.server.listen[0]
 
     async def do() -> T:
-        async with daemon_for_a_run(found, loaded, _allow(root, loaded)), connect(found) as daemon:
+        async with daemon_for_a_run(found, loaded, _allow(root, loaded)), _connect(found) as daemon:
             return await use(daemon)
 
     return _run(do)

@@ -13,6 +13,7 @@ from steprail.client import Client, steps
 from steprail.client import Control as ClientControl
 from steprail.plain import action, decider, permission_mode, to_plain
 from steprail_daemon.cli.client import Control, Daemon, Message
+from steprail_daemon.cli.own_daemon import listens
 from steprail_daemon.cli.problems import Problem, Refused
 
 
@@ -30,7 +31,14 @@ def _translated() -> Iterator[None]:
 
 @asynccontextmanager
 async def open_daemon(address: str) -> AsyncIterator[Daemon]:
-    """Connect to a daemon; the first call tells whether there is one."""
+    """Connect to a daemon.
+
+    Raises:
+        Problem: nothing listens on its socket. For other addresses the first call tells.
+    """
+    if address.startswith("unix:") and not await listens(address):
+        advice = "start one with `steprail serve`, or name another address with --address or $STEPRAIL_ADDRESS"
+        raise Problem(f"no daemon listens on {address}; {advice}")
     async with Client(address) as client:
         yield ClientDaemon(client)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 import anyio
@@ -12,7 +12,7 @@ import click
 
 from steprail_daemon.cli.ask import Person
 from steprail_daemon.cli.client import Control, Daemon
-from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, state_of
+from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, has_ended, state_of
 from steprail_daemon.cli.output import say_json
 
 LEFT = 130  # as if SIGINT had ended us
@@ -145,13 +145,14 @@ async def follow_new(daemon: Daemon, start: Callable[[], Awaitable[Message]], ou
     return status_of(run)
 
 
-async def follow_asking(daemon: Daemon, start: Callable[[], Awaitable[Control]], output: Output, person: Person) -> int:
+async def follow_asking(
+    daemon: Daemon, start: Callable[[], AbstractAsyncContextManager[Control]], output: Output, person: Person
+) -> int:
     """Start a run, show it to its end, and ask a person at each boundary; gives the exit status."""
     interrupts = Interrupts(daemon, output)
     run: Message = {}
-    async with interrupts.heeded(), anyio.create_task_group() as tasks:
+    async with interrupts.heeded(), start() as control, anyio.create_task_group() as tasks:
         asking: anyio.CancelScope | None = None
-        control = await start()
         async for kind, message in control:
             if kind == "opened":
                 run = message["run"]
@@ -169,6 +170,8 @@ async def follow_asking(daemon: Daemon, start: Callable[[], Awaitable[Control]],
             elif kind == "finished":
                 run = message["run"]
         tasks.cancel_scope.cancel()
+        if not has_ended(run):
+            run = await daemon.get_run(run["run_id"])
         output.ended(run)
     return status_of(run)
 

@@ -26,10 +26,10 @@ _BETWEEN_TRIES = 0.05
 _SECOND_NS = 1_000_000_000
 
 
-async def answers(path: str) -> bool:
-    """Whether something listens on a Unix socket."""
+async def listens(address: str) -> bool:
+    """Whether something listens on a `unix:` address."""
     try:
-        stream = await anyio.connect_unix(path)
+        stream = await anyio.connect_unix(address.removeprefix("unix:").removeprefix("//"))
     except OSError:
         return False
     await stream.aclose()
@@ -45,15 +45,14 @@ async def daemon_for_a_run(address: str, loaded: LoadedConfig, extra: Sequence[s
     Raises:
         Problem: it does not start; with what it said.
     """
-    path = address.removeprefix("unix:")
-    if await answers(path):
+    if await listens(address):
         yield
         return
     click.echo(click.style("no daemon listens; one is started for the length of this run", dim=True), err=True)
     log = loaded.state_directory / "own-daemon.log"
     process = _start(loaded, log, extra)
     try:
-        await _wait_until_it_listens(path, process, log)
+        await _wait_until_it_listens(address, process, log)
         yield
     finally:
         with anyio.CancelScope(shield=True):
@@ -72,15 +71,15 @@ def _start(loaded: LoadedConfig, log: Path, extra: Sequence[str]) -> subprocess.
         )
 
 
-async def _wait_until_it_listens(path: str, process: subprocess.Popen[bytes], log: Path) -> None:
+async def _wait_until_it_listens(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     with anyio.move_on_after(_START_LIMIT):
-        while not await answers(path):
+        while not await listens(address):
             if process.poll() is not None:
                 raise Problem(f"the daemon did not start:\n{_last_lines(log)}")
             # Nothing wakes a waiter for a socket that another process makes, so it is tried again.
             await anyio.sleep(_BETWEEN_TRIES)
         return
-    raise Problem(f"the daemon did not listen on {path} within {_START_LIMIT:.0f} s:\n{_last_lines(log)}")
+    raise Problem(f"the daemon did not listen on {address} within {_START_LIMIT:.0f} s:\n{_last_lines(log)}")
 
 
 async def _end(process: subprocess.Popen[bytes], limit: float) -> None:

@@ -58,37 +58,29 @@ def verify(path: Path) -> Report:
     Raises:
         JournalError: the file is not there, not a journal, or of another version: nothing could be checked.
     """
+    wal = path.with_name(path.name + "-wal")
     try:
-        connection = _open(path)
+        path.stat()
+        # Without a log nobody writes. Opened as what does not change, a file is left without the side files that SQLite
+        # would make beside it, and one on a read-only medium can be opened at all.
+        if not wal.exists():
+            report = _verified(path, "immutable=1")
+            if not wal.exists():
+                return report
+            # A daemon was started meanwhile, and may have changed what was read.
+        return _verified(path, "mode=ro")
     except (sqlite3.Error, OSError) as error:
         raise JournalError(describe(path, error)) from error
-    try:
-        return _Check(connection).run()
-    finally:
-        connection.close()
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    path.stat()
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
-    try:
-        return _snapshot(uri, path)
-    except sqlite3.OperationalError:
-        # On a read-only medium SQLite cannot make its side files; without a log there is nothing that they would tell.
-        if path.with_name(path.name + "-wal").exists():
-            raise
-        return _snapshot(uri + "&immutable=1", path)
-
-
-def _snapshot(uri: str, path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=5.0)
+def _verified(path: Path, option: str) -> Report:
+    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{option}", uri=True, isolation_level=None)
     try:
         check_version(connection, path)
         connection.execute("BEGIN")
-    except BaseException:
+        return _Check(connection).run()
+    finally:
         connection.close()
-        raise
-    return connection
 
 
 class _Run(msgspec.Struct):

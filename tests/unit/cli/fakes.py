@@ -1,6 +1,7 @@
 """A daemon and a person that follow a script."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -41,7 +42,7 @@ class FakeControl(Control):
 
 @dataclass
 class FakeDaemon(Daemon):
-    """Gives `events`, with `during` called after each, and ends its one run as `ends_as`. Notes what it is asked to do."""
+    """Gives `events`, calls `during` after each, and ends its one run as `ends_as`. Notes what it is asked to do."""
 
     events: list[Message] = field(default_factory=list)
     ends_as: Message = field(default_factory=lambda: ended("COMPLETED"))
@@ -61,12 +62,9 @@ class FakeDaemon(Daemon):
     async def list_agents(self) -> list[Message]:
         return self.agents
 
-    async def create_session(self, agent: str, cwd: str, permission_mode: str) -> Message:
-        self._note(f"session of {agent} in {cwd} {permission_mode}".strip())
+    async def create_session(self, agent: str, cwd: str, mode: str) -> Message:
+        self._note(f"session of {agent} in {cwd} {mode}".strip())
         return {"session_id": "ses_1"}
-
-    async def get_session(self, session_id: str) -> Message:
-        return {"session_id": session_id}
 
     async def list_sessions(self) -> list[Message]:
         return [{"session_id": "ses_1", "agent": "claude", "state": "SESSION_STATE_IDLE", "cwd": "/w"}]
@@ -75,23 +73,25 @@ class FakeDaemon(Daemon):
         self._note(f"close {session_id} force={force}")
         return {"session_id": session_id, "state": "SESSION_STATE_CLOSED"}
 
-    async def start_run(self, session_id: str, prompt: str, steps: Sequence[int]) -> Message:
-        self._note(f"start {prompt!r} on {session_id} until {list(steps)}")
+    async def start_run(self, session_id: str, prompt: str, limits: Sequence[int]) -> Message:
+        self._note(f"start {prompt!r} on {session_id} until {list(limits)}")
         return dict(RUN)
 
-    async def continue_run(self, run_id: str, prompt: str, steps: Sequence[int] | None) -> Message:
-        self._note(f"continue {run_id} {prompt!r} until {steps if steps is None else list(steps)}")
+    async def continue_run(self, run_id: str, prompt: str, limits: Sequence[int] | None) -> Message:
+        self._note(f"continue {run_id} {prompt!r} until {limits if limits is None else list(limits)}")
         return dict(RUN)
 
-    async def control_new(self, session_id: str, prompt: str, steps: Sequence[int]) -> Control:
-        self._note(f"control {prompt!r} on {session_id} until {list(steps)}")
+    @asynccontextmanager
+    async def control_new(self, session_id: str, prompt: str, limits: Sequence[int]) -> AsyncIterator[Control]:
+        self._note(f"control {prompt!r} on {session_id} until {list(limits)}")
         assert self.control is not None
-        return self.control
+        yield self.control
 
-    async def control_continued(self, run_id: str, prompt: str, steps: Sequence[int] | None) -> Control:
+    @asynccontextmanager
+    async def control_continued(self, run_id: str, prompt: str, limits: Sequence[int] | None) -> AsyncIterator[Control]:
         self._note(f"control after {run_id}")
         assert self.control is not None
-        return self.control
+        yield self.control
 
     async def get_run(self, run_id: str) -> Message:
         return self.ends_as

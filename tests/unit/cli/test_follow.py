@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import click
@@ -18,6 +19,10 @@ pytestmark = pytest.mark.anyio
 
 MESSAGE: Message = {"message_end": {"kind": "MESSAGE_KIND_TEXT", "content": {"value": "Hello."}}}
 STEP = {"number": "1", "step_id": "step_1"}
+
+
+def given(control: FakeControl) -> Callable[[], AbstractAsyncContextManager[FakeControl]]:
+    return lambda: nullcontext(control)
 
 
 async def started() -> Message:
@@ -95,10 +100,7 @@ async def test_a_person_decides_by_lines_and_the_end_of_input_stops(
     control = asked(("(wait)", {}), end="STOPPED")
     descriptor = lines_in(tmp_path, answers)
 
-    async def start() -> FakeControl:
-        return control
-
-    assert await follow_asking(FakeDaemon(), start, Lines(), Terminal(descriptor)) == 10
+    assert await follow_asking(FakeDaemon(), given(control), Lines(), Terminal(descriptor)) == 10
     os.close(descriptor)
     assert control.decisions == [("step_1", decision)]
 
@@ -108,10 +110,7 @@ async def test_lines_that_came_together_answer_one_step_each(tmp_path: Path) -> 
     control = asked(("(wait)", {}), request, ("(wait)", {}), end="STOPPED")
     descriptor = lines_in(tmp_path, "c\ns\n")
 
-    async def start() -> FakeControl:
-        return control
-
-    await follow_asking(FakeDaemon(), start, Lines(), Terminal(descriptor))
+    await follow_asking(FakeDaemon(), given(control), Lines(), Terminal(descriptor))
     os.close(descriptor)
     assert control.decisions == [("step_1", True), ("step_2", False)]
 
@@ -120,10 +119,7 @@ async def test_a_question_that_somebody_else_answered_is_taken_back(capsys: pyte
     control = asked(("decision_recorded", {"step_id": "step_1"}), end="COMPLETED")
     reading, writing = os.pipe()
 
-    async def start() -> FakeControl:
-        return control
-
-    assert await follow_asking(FakeDaemon(), start, Lines(), Terminal(reading)) == 0
+    assert await follow_asking(FakeDaemon(), given(control), Lines(), Terminal(reading)) == 0
     os.close(reading)
     os.close(writing)
     assert control.decisions == []
@@ -134,9 +130,6 @@ async def test_a_refused_decision_is_said(tmp_path: Path, capsys: pytest.Capture
     control = asked(("(wait)", {}), rejected, end="COMPLETED")
     descriptor = lines_in(tmp_path, "c\n")
 
-    async def start() -> FakeControl:
-        return control
-
-    await follow_asking(FakeDaemon(), start, Lines(), Terminal(descriptor))
+    await follow_asking(FakeDaemon(), given(control), Lines(), Terminal(descriptor))
     os.close(descriptor)
     assert "refused: DECISION_NOT_PENDING: too late" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """Keys, checksums and frames, and the test for plain batches."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -72,7 +74,7 @@ def test_the_frame_has_the_length_as_a_varint(size: int) -> None:
     assert framing_problem(1, b"\x01" + ends + entry) == ""
 
 
-CHANGES = {
+CHANGES: dict[str, list[Any]] = {
     "first_seq": [4, 6, 0],
     "last_seq": [4, 5, 7, 3, MAX_SEQ + 1],
     "run_no": [0, 1, 2, 3],
@@ -88,7 +90,7 @@ CHANGES = {
 
 
 @given(st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in CHANGES.items()}))
-def test_a_plain_batch_is_never_one_that_the_full_check_refuses(changes: dict[str, object]) -> None:
+def test_a_plain_batch_is_never_one_that_the_full_check_refuses(changes: dict[str, Any]) -> None:
     tail = Tail(next_seq=5, last_run_no=2, open_runs=(2,))
     batch: Batch = msgspec.structs.replace(make_batch(1, 5, (b"a", b"b"), run_no=2), **changes)
     if is_plain(batch, tail.next_seq, tail.writable_runs):

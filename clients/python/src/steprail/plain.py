@@ -1,7 +1,7 @@
 """Messages as plain objects, for programs that read the API without touching protobuf.
 
-Objects are proto JSON with the proto field names: a field with its default is absent, 64-bit integers are text, enums are
-names, times are RFC 3339, spans are seconds with an `s`.
+Objects are proto JSON with the proto field names: a field with its default is absent, 64-bit integers are text, enums
+are names, times are RFC 3339, spans are seconds with an `s`.
 """
 
 from __future__ import annotations

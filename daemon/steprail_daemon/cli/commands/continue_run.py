@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from steprail_daemon.cli.ask import Terminal
 from steprail_daemon.cli.call import call_with_daemon
-from steprail_daemon.cli.client import Control, Daemon, Message
+from steprail_daemon.cli.client import Daemon, Message
 from steprail_daemon.cli.follow import follow_asking, follow_new, output_for
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.rules import StopWhen
@@ -44,12 +46,11 @@ def command(
         async def start() -> Message:
             return await daemon.continue_run(run_id, prompt, rules)
 
-        async def start_asking() -> Control:
-            return await daemon.control_continued(run_id, prompt, rules)
-
         output = output_for(as_json=as_json)
         if ask:
-            return await follow_asking(daemon, start_asking, output, Terminal())
+            return await follow_asking(
+                daemon, partial(daemon.control_continued, run_id, prompt, rules), output, Terminal()
+            )
         return await follow_new(daemon, start, output)
 
     raise click.exceptions.Exit(call_with_daemon(address, go_on))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
@@ -66,8 +68,10 @@ def command(
         async def start() -> Message:
             return await daemon.start_run(await session(), text, stop_when)
 
-        async def start_asking() -> Control:
-            return await daemon.control_new(await session(), text, stop_when)
+        @asynccontextmanager
+        async def start_asking() -> AsyncIterator[Control]:
+            async with daemon.control_new(await session(), text, stop_when) as control:
+                yield control
 
         if ask:
             return await follow_asking(daemon, start_asking, output, Terminal())

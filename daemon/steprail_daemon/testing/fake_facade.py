@@ -1,0 +1,477 @@
+"""A facade in memory, for tests of what stands before it: sessions and runs without agents.
+
+It keeps the promises of `engine.facade` that a client can see: gapless sequences, cursors, one decision per step,
+streams that end with their run. What an agent would do is done by the methods of the second half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+
+import anyio
+import msgspec
+
+from steprail_daemon.core import events, records
+from steprail_daemon.core.errors import Invalid, NotFound, OutOfRange, WrongState
+from steprail_daemon.core.model import (
+    SECOND,
+    Capabilities,
+    CostSupport,
+    Decider,
+    Decision,
+    DecisionAction,
+    DecisionSource,
+    FinishReason,
+    OnTimeout,
+    PendingDecision,
+    PermissionMode,
+    RunLimits,
+    RunSpec,
+    RunState,
+    SessionState,
+    Step,
+    StepBoundary,
+    StepGate,
+    StopKind,
+    StopReason,
+    StopRequest,
+    ToolCall,
+    ToolKind,
+    ToolOutcome,
+    ToolResult,
+    UsageSupport,
+    Verdict,
+    VerdictOutcome,
+)
+from steprail_daemon.core.views import RunView, SessionView
+from steprail_daemon.engine.facade import (
+    AgentView,
+    Blob,
+    ContinueRun,
+    CreateSession,
+    LimitsView,
+    Slice,
+    StartRun,
+    StoredStep,
+    Subscription,
+)
+from steprail_daemon.service.translate import KINDS, SessionEncoder
+
+EPOCH = "epoch-1"
+CAPABILITIES = Capabilities(
+    step_gate=StepGate.EXACT,
+    usage=UsageSupport.PER_STEP,
+    cost=CostSupport.UNSUPPORTED,
+    max_decision_hold_ns=3600 * SECOND,
+)
+LIMITS = LimitsView(
+    max_prompt_bytes=16 * 1024 * 1024,
+    max_sessions=64,
+    max_processes=64,
+    max_steps=200,
+    max_rules=8,
+    hard_timeout_ns=3600 * SECOND,
+    decision_timeout_ns=600 * SECOND,
+    stop_timeout_ns=30 * SECOND,
+    abort_timeout_ns=30 * SECOND,
+    heartbeat_ns=10 * SECOND,
+    stalled_reader_ns=60 * SECOND,
+)
+_BLOB_PART = 256 * 1024
+
+
+class _Log:
+    """The events of a session: entries with kind and run; the first has sequence number 1."""
+
+    def __init__(self, session_id: str) -> None:
+        self.encoder = SessionEncoder(session_id)
+        self.entries: list[tuple[int, bytes, str]] = []
+        self.changed = anyio.Event()
+        self.followers = 0
+
+    def wake(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
+
+
+class _Subscription:
+    def __init__(self, log: _Log, after_seq: int, run_id: str, ended: Callable[[], bool]) -> None:
+        self._log = log
+        self._run_id = run_id
+        self._ended = ended
+        self._open = True
+        self.last_seq = after_seq
+        log.followers += 1
+
+    async def next(self, timeout_ns: int) -> Slice | None:
+        found = self._take()
+        if found is not None:
+            return found
+        if self._ended():
+            raise StopAsyncIteration
+        changed = self._log.changed
+        with anyio.move_on_after(timeout_ns / 1e9):
+            await changed.wait()
+        return self._take()
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._log.followers -= 1
+
+    def _take(self) -> Slice | None:
+        entries = self._log.entries[self.last_seq :]
+        self.last_seq += len(entries)
+        mine = [(kind, entry) for kind, entry, run_id in entries if self._run_id in ("", run_id)]
+        if not mine:
+            return None
+        ends: list[int] = []
+        for _, entry in mine:
+            ends.append((ends[-1] if ends else 0) + len(entry))
+        return Slice(b"".join(entry for _, entry in mine), bytes(kind for kind, _ in mine), tuple(ends), self.last_seq)
+
+
+class FakeFacade:
+    """Implements `engine.facade.Facade`. Times go up by a millisecond with each look at the clock."""
+
+    def __init__(self, limits: LimitsView = LIMITS) -> None:
+        self._limits = limits
+        self._clock = count(1_753_000_000_000_000_000, 1_000_000)
+        self._numbers = count(1)
+        self._sessions: dict[str, SessionView] = {}
+        self._runs: dict[str, RunView] = {}
+        self._logs: dict[str, _Log] = {}
+        self._blobs: dict[str, Blob] = {}
+        self._step_events: dict[str, list[bytes]] = {}
+
+    # --- the facade -------------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """See `Facade`."""
+        return next(self._clock)
+
+    def limits(self) -> LimitsView:
+        """See `Facade`."""
+        return self._limits
+
+    def agents(self) -> list[AgentView]:
+        """See `Facade`."""
+        return [
+            AgentView("claude", "claude", "2.1.0", "", CAPABILITIES),
+            AgentView("gone", "claude", "", "no such program", CAPABILITIES),
+        ]
+
+    async def create_session(self, request: CreateSession) -> SessionView:
+        """See `Facade`."""
+        if request.agent != "claude":
+            raise Invalid("AGENT_UNKNOWN", f"there is no agent {request.agent!r}; accepted is claude", field="agent")
+        at = self.now()
+        view = SessionView(
+            session_id=self._new_id("ses"),
+            agent=request.agent,
+            cwd=request.cwd,
+            agent_session_id="",
+            permission_mode=request.permission_mode or PermissionMode.ASK,
+            model=request.model,
+            labels=request.labels,
+            tenant="default",
+            owner=request.identity,
+            capabilities=CAPABILITIES,
+            created_at=at,
+            last_active_at=at,
+            epoch=EPOCH,
+        )
+        self._sessions[view.session_id] = view
+        self._logs[view.session_id] = _Log(view.session_id)
+        self._record(view, "", 0, records.SessionStateChanged(SessionState.IDLE, None))
+        view.state = SessionState.IDLE
+        return view
+
+    def get_session(self, session_id: str) -> SessionView:
+        """See `Facade`."""
+        view = self._sessions.get(session_id)
+        if view is None:
+            raise NotFound("SESSION_NOT_FOUND", f"there is no session {session_id!r}", session_id=session_id)
+        return view
+
+    def list_sessions(self) -> list[SessionView]:
+        """See `Facade`."""
+        return list(reversed(self._sessions.values()))
+
+    async def close_session(self, session_id: str, *, force: bool) -> SessionView:
+        """See `Facade`."""
+        view = self.get_session(session_id)
+        if view.active_run_id and not force:
+            raise WrongState("SESSION_BUSY", f"session {session_id} has a live run", active_run_id=view.active_run_id)
+        view.state = SessionState.CLOSED
+        self._record(view, "", 0, records.SessionStateChanged(SessionState.CLOSED, SessionState.IDLE))
+        return view
+
+    def start_run(self, request: StartRun) -> RunView:
+        """See `Facade`."""
+        decider = request.decider
+        spec = RunSpec(
+            prompt=request.prompt,
+            stop_rules=request.stop_rules,
+            decider=None if decider is None else Decider(decider.timeout_ns or 600 * SECOND, decider.on_timeout),
+            limits=RunLimits(
+                request.limits.max_steps or self._limits.max_steps,
+                request.limits.hard_timeout_ns or self._limits.hard_timeout_ns,
+                self._limits.stop_timeout_ns,
+                self._limits.abort_timeout_ns,
+            ),
+            labels=request.labels,
+            request_id=request.request_id,
+        )
+        return self._start(self.get_session(request.session_id), spec)
+
+    def continue_run(self, request: ContinueRun) -> RunView:
+        """See `Facade`."""
+        before = self.get_run(request.run_id)
+        spec = msgspec.structs.replace(
+            before.spec,
+            prompt=request.prompt or "Continue.",
+            prompt_synthesized=request.prompt is None,
+            stop_rules=before.spec.stop_rules if request.stop_rules is None else request.stop_rules,
+            continued_from=before.run_id,
+            request_id=request.request_id,
+        )
+        return self._start(self.get_session(before.session_id), spec)
+
+    def stop_run(self, run_id: str, *, identity: str, reason: str) -> RunView:
+        """See `Facade`."""
+        run = self.get_run(run_id)
+        if not run.ended and run.stop_requested is None:
+            run.stop_requested = StopRequest(DecisionSource.OPERATOR, identity, reason, self.now())
+            pending = run.pending_decision
+            if pending is not None:
+                self._decide(
+                    run, pending.step_id, DecisionAction.STOP, DecisionSource.OPERATOR, by=identity, why=reason
+                )
+        return run
+
+    def abort_run(self, run_id: str, *, identity: str, reason: str) -> RunView:
+        """See `Facade`. Who aborted and why shows nowhere."""
+        del identity, reason
+        run = self.get_run(run_id)
+        if not run.ended:
+            run.pending_decision = None
+            self.end_run(run_id, RunState.ABORTED)
+        return run
+
+    def submit_decision(
+        self, run_id: str, step_id: str, action: DecisionAction | None, *, identity: str, reason: str, error: str
+    ) -> Decision:
+        """See `Facade`."""
+        run = self.get_run(run_id)
+        pending = run.pending_decision
+        if pending is None or pending.step_id != step_id:
+            raise WrongState(
+                "DECISION_NOT_PENDING", f"step {step_id!r} waits for no decision", run_id=run_id, step_id=step_id
+            )
+        chosen = DecisionAction.STOP if action is None else action
+        return self._decide(run, step_id, chosen, DecisionSource.CLIENT, by=identity, why=reason or error)
+
+    def get_run(self, run_id: str) -> RunView:
+        """See `Facade`."""
+        run = self._runs.get(run_id)
+        if run is None:
+            raise NotFound("RUN_NOT_FOUND", f"there is no run {run_id!r}", run_id=run_id)
+        return run
+
+    def list_runs(self, session_id: str) -> list[RunView]:
+        """See `Facade`."""
+        if session_id:
+            self.get_session(session_id)
+        return [run for run in reversed(self._runs.values()) if session_id in ("", run.session_id)]
+
+    def steps(self, run_id: str, after_number: int, limit: int) -> list[StoredStep]:
+        """See `Facade`."""
+        run = self.get_run(run_id)
+        found = list(enumerate(self._step_events[run_id], 1))[after_number : after_number + limit]
+        return [StoredStep(number, event, run.decisions.get(run.steps[number - 1].step_id)) for number, event in found]
+
+    async def wait_run(self, run_id: str, *, attention: bool, timeout_ns: int) -> RunView:
+        """See `Facade`."""
+        run = self.get_run(run_id)
+        with anyio.move_on_after(timeout_ns / 1e9):
+            while not (run.ended or (attention and run.needs_attention)):
+                await self._logs[run.session_id].changed.wait()
+        return run
+
+    def watch_run(self, run_id: str, after_seq: int, epoch: str) -> Subscription:
+        """See `Facade`."""
+        run = self.get_run(run_id)
+        log = self._logs[run.session_id]
+        self._check_cursor(log, after_seq, epoch)
+        return _Subscription(log, after_seq, run_id, lambda: run.ended)
+
+    def watch_session(self, session_id: str, after_seq: int, epoch: str) -> Subscription:
+        """See `Facade`."""
+        view = self.get_session(session_id)
+        log = self._logs[session_id]
+        self._check_cursor(log, after_seq, epoch)
+        return _Subscription(log, after_seq, "", lambda: view.state is SessionState.CLOSED)
+
+    async def read_blob(self, blob_id: str, offset: int) -> AsyncIterator[tuple[bytes, int, int, str]]:
+        """See `Facade`."""
+        blob = self._blobs.get(blob_id)
+        if blob is None:
+            raise NotFound("BLOB_NOT_FOUND", f"there is no blob {blob_id!r}", blob_id=blob_id)
+        for start in range(offset, len(blob.data), _BLOB_PART):
+            yield blob.data[start : start + _BLOB_PART], start, len(blob.data), blob.mime_type
+
+    # --- what an agent would do -------------------------------------------------------------------------------------
+
+    def emit(self, run_id: str, event: events.PassiveEvent | records.Fact) -> None:
+        """Record an event of a run."""
+        run = self.get_run(run_id)
+        self._record(self.get_session(run.session_id), run_id, run.step_count + 1, event)
+
+    def complete_step(self, run_id: str, *, output: str = "done", ask: bool = True) -> Step:
+        """Complete a step; with `ask` a client is asked, else it is decided that the run goes on."""
+        run = self.get_run(run_id)
+        number = run.step_count + 1
+        call_id = f"call-{number}"
+        step = Step(
+            number=number,
+            step_id=self._new_id("step"),
+            text=f"step {number}",
+            thought="",
+            tool_calls=(ToolCall(call_id, "read", ToolKind.READ, "read", "{}"),),
+            tool_results=(ToolResult(call_id, ToolOutcome.SUCCEEDED, output),),
+            finish_reason=FinishReason.TOOL_CALLS,
+            finish_reason_raw="tool_use",
+            usage=None,
+            cost=None,
+            model="m",
+            duration_ns=SECOND,
+            ended_at=self.now(),
+            boundary=StepBoundary.OBSERVED,
+        )
+        verdicts = tuple(
+            Verdict(
+                rule.rule_id,
+                StopKind.STEP_COUNT,
+                VerdictOutcome.NOT_MATCHED,
+                str(number),
+                str(rule.condition.at_least),
+                number / rule.condition.at_least,
+                "",
+            )
+            for rule in run.spec.stop_rules
+        )
+        run.steps.append(records.StepSummary(number, step.step_id, ("read",), None, None, step.ended_at))
+        self._step_events[run_id].append(b"")
+        entry = self._record(
+            self.get_session(run.session_id), run_id, number, records.StepEnded(step, verdicts), wake=False
+        )
+        self._step_events[run_id][-1] = _event_of(entry)
+        if ask:
+            self._ask(run, step)
+        else:
+            self._decide(run, step.step_id, DecisionAction.CONTINUE, DecisionSource.AUTO)
+        return step
+
+    def end_run(self, run_id: str, state: RunState, stop_reason: StopReason | None = None) -> None:
+        """Let a run end."""
+        run = self.get_run(run_id)
+        session = self.get_session(run.session_id)
+        previous, at = run.state, self.now()
+        run.state, run.ended_at, run.stop_reason, session.active_run_id = state, at, stop_reason, ""
+        self.emit_quietly(run_id, records.RunStateChanged(state, previous, at, stop_reason))
+        self.emit(run_id, records.RunEnded(state, stop_reason, None, run.step_count, None, None))
+
+    def emit_quietly(self, run_id: str, event: events.PassiveEvent | records.Fact) -> None:
+        """Record an event that will be seen together with the next one."""
+        run = self.get_run(run_id)
+        self._record(self.get_session(run.session_id), run_id, run.step_count, event, wake=False)
+
+    def followers(self, session_id: str) -> int:
+        """Count the streams that follow a session."""
+        return self._logs[session_id].followers
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _new_id(self, prefix: str) -> str:
+        return f"{prefix}_{next(self._numbers):026}"
+
+    def _start(self, session: SessionView, spec: RunSpec) -> RunView:
+        if session.active_run_id:
+            raise WrongState("SESSION_BUSY", "the session has a live run", active_run_id=session.active_run_id)
+        at = self.now()
+        run = RunView(
+            run_id=self._new_id("run"),
+            session_id=session.session_id,
+            spec=spec,
+            created_at=at,
+            state=RunState.RUNNING,
+            state_since=at,
+            started_at=at,
+        )
+        self._runs[run.run_id] = run
+        self._step_events[run.run_id] = []
+        session.active_run_id = run.run_id
+        session.run_ids.append(run.run_id)
+        self.emit(run.run_id, records.RunStateChanged(RunState.RUNNING, None, at))
+        return run
+
+    def _ask(self, run: RunView, step: Step) -> None:
+        at = self.now()
+        default = run.spec.decider.on_timeout if run.spec.decider is not None else OnTimeout.STOP
+        deadline = at + 600 * SECOND
+        run.pending_decision = PendingDecision(step.step_id, step.number, at, deadline, default)
+        run.state = RunState.AWAITING_DECISION
+        self.emit_quietly(run.run_id, records.DecisionAsked(step.step_id, step.number, at, deadline, default))
+        self.emit(run.run_id, records.RunStateChanged(run.state, RunState.RUNNING, at))
+
+    def _decide(
+        self, run: RunView, step_id: str, action: DecisionAction, source: DecisionSource, *, by: str = "", why: str = ""
+    ) -> Decision:
+        decision = Decision(action=action, source=source, identity=by, reason=why, decided_at=self.now())
+        run.decisions[step_id] = decision
+        run.pending_decision = None
+        run.state = RunState.RUNNING
+        self.emit(run.run_id, records.DecisionRecorded(step_id, decision))
+        if action is DecisionAction.STOP:
+            self.end_run(
+                run.run_id, RunState.STOPPED, StopReason(kind=StopKind.CLIENT_DECISION, source=source, reason=why)
+            )
+        return decision
+
+    def _record(
+        self,
+        session: SessionView,
+        run_id: str,
+        step_number: int,
+        event: events.PassiveEvent | records.Fact,
+        *,
+        wake: bool = True,
+    ) -> bytes:
+        log = self._logs[session.session_id]
+        log.encoder.begin(self.now(), run_id, step_number)
+        entry = log.encoder.encode(len(log.entries) + 1, event)
+        self._blobs.update((blob.blob_id, blob) for blob in log.encoder.take_blobs())
+        log.entries.append((KINDS[type(event)], entry, run_id))
+        session.last_seq = len(log.entries)
+        if wake:
+            log.wake()
+        return entry
+
+    def _check_cursor(self, log: _Log, after_seq: int, epoch: str) -> None:
+        if after_seq and (epoch != EPOCH or after_seq > len(log.entries)):
+            raise OutOfRange(
+                "CURSOR_INVALID",
+                f"after_seq {after_seq} of epoch {epoch!r} is no place in this session",
+                earliest_seq="1",
+                last_seq=str(len(log.entries)),
+                epoch=EPOCH,
+            )
+
+
+def _event_of(entry: bytes) -> bytes:
+    place = 1
+    while entry[place] & 0x80:
+        place += 1
+    return entry[place + 1 :]

@@ -1,0 +1,85 @@
+"""A server on a unix socket before a facade in memory, and the real client."""
+
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+import grpc.aio
+import msgspec
+import pytest
+
+from steprail.client import Client
+from steprail_daemon.engine.facade import LimitsView
+from steprail_daemon.service.server import ApiServer
+from steprail_daemon.testing.fake_facade import LIMITS, FakeFacade
+
+
+@pytest.fixture
+def socket() -> Iterator[Path]:
+    # Not tmp_path: a socket's path has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="steprail-") as directory:
+        yield Path(directory) / "run" / "steprail.sock"
+
+
+class Rig:
+    """A running server and who stands around it."""
+
+    def __init__(self, socket: Path, facade: FakeFacade, stack: AsyncExitStack) -> None:
+        self.socket = socket
+        self.facade = facade
+        self._stack = stack
+
+    @property
+    def address(self) -> str:
+        return f"unix:{self.socket}"
+
+    async def serve(self) -> ApiServer:
+        server = ApiServer(self.facade, [self.address])
+        await server.start()
+        self._stack.push_async_callback(server.stop, 0.2)
+        return server
+
+    async def client(self) -> Client:
+        return await self._stack.enter_async_context(Client(self.address, timeout=10))
+
+    async def channel(self) -> grpc.aio.Channel:
+        return await self._stack.enter_async_context(grpc.aio.insecure_channel(self.address))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what the loop has yet to do; a bound turns a hang into a failure."""
+        with anyio.fail_after(10):
+            while not condition():
+                await anyio.sleep(0)
+
+
+RigFactory = Callable[..., Awaitable[Rig]]
+
+
+@pytest.fixture
+async def make_rig(socket: Path) -> AsyncIterator[RigFactory]:
+    async with AsyncExitStack() as stack:
+
+        async def make(**limits: int) -> Rig:
+            changed: LimitsView = msgspec.structs.replace(LIMITS, **limits)
+            return Rig(socket, FakeFacade(changed), stack)
+
+        yield make
+
+
+@pytest.fixture
+async def rig(make_rig: RigFactory) -> Rig:
+    rig = await make_rig()
+    await rig.serve()
+    return rig
+
+
+@pytest.fixture
+async def client(rig: Rig) -> Client:
+    return await rig.client()
+
+
+@pytest.fixture
+async def session_id(client: Client) -> str:
+    return (await client.create_session("claude", "/work")).session_id
