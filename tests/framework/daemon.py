@@ -79,7 +79,9 @@ permission_mode = "{permission_mode}"
     async def start(self) -> None:
         """Start the daemon and wait until it answers."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([STEPRAIL, "serve"], env=self.environment, stdout=log, stderr=log)
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - its end is waited for by `stop`, which is not async
+                [STEPRAIL, "serve"], env=self.environment, stdout=log, stderr=log
+            )
         await self.answering()
 
     async def answering(self) -> None:

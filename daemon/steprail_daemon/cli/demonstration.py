@@ -55,6 +55,7 @@ class Demonstration:
         Raises:
             Problem: something was not as it should be.
         """
+        (self._workspace / "note.txt").unlink(missing_ok=True)
         for name, content in _FILES.items():
             path = self._workspace / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,24 +64,30 @@ class Demonstration:
         with contextlib.ExitStack() as stack:
             self._port = stack.enter_context(self._endpoint())
             self._write_config(binary)
-            stack.enter_context(self._daemon())
-            self._conversation()
-        _expect("the socket is gone", not _answers(self._socket))
-        self._steprail("journal", "verify")
+            with self._daemon():
+                summary = self._conversation()
+            click.echo("\nThe daemon was told to end (SIGTERM); it drained and ended with 0.")
+            _expect("nothing listens any more", not _answers(self._socket))
+            self._steprail("journal", "verify")
+        click.secho("\nWhat happened", bold=True)
+        for line in summary:
+            click.echo(f"  {line}")
 
-    def _conversation(self) -> None:
+    def _conversation(self) -> list[str]:
+        """Stop a run, look at it, continue it; gives what happened in figures."""
         self._steprail("agents")
         begun = time.monotonic()
         self._steprail("run", "-C", str(self._workspace), "--stop-when", "steps=1", _PROMPT, status=10)
-        stopped = self._json("runs")[-1]["run"]
+        stopped = self._json("runs")[0]["run"]
         at_stop = self._model_requests()
         self._steprail("show", stopped["run_id"])
         before = self._model_requests()
         self._steprail("continue", stopped["run_id"])
         ended = self._json("show", self._json("runs")[0]["run"]["run_id"])[0]["run"]
-        self._judge(stopped, ended, [at_stop, before, self._model_requests()], time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        return self._judge(stopped, ended, [at_stop, before, self._model_requests()], seconds)
 
-    def _judge(self, stopped: dict[str, Any], ended: dict[str, Any], requests: list[int], seconds: float) -> None:
+    def _judge(self, stopped: dict[str, Any], ended: dict[str, Any], requests: list[int], seconds: float) -> list[str]:
         at_stop, before, after = requests
         note = self._workspace / "note.txt"
         _expect("the first run is STOPPED", stopped["state"] == "RUN_STATE_STOPPED")
@@ -90,13 +97,13 @@ class Demonstration:
         _expect("the second run is COMPLETED", ended["state"] == "RUN_STATE_COMPLETED")
         _expect("it continues the first", ended["continued_from"] == stopped["run_id"])
         _expect("the note is there", note.is_file())
-        click.echo()
-        click.secho("What happened", bold=True)
-        click.echo(f"  stopped after {stopped['step_count']} step; the model had been asked {at_stop} time")
-        click.echo(f"  while it was stopped: {before - at_stop} requests to the model")
-        click.echo(f"  continued: {ended['step_count']} more steps, {after - before} more requests, {after} in all")
-        click.echo(f"  the agent's note: {note.read_text().strip()!r}")
-        click.echo(f"  {seconds:.1f} s, no account, no request beyond this machine")
+        return [
+            f"stopped after {stopped['step_count']} step; the model had been asked {at_stop} time",
+            f"while it was stopped: {before - at_stop} requests to the model",
+            f"continued: {ended['step_count']} more steps with {after - before} more requests, {after} in all",
+            f"the agent's note: {note.read_text().strip()}",
+            f"{seconds:.1f} s from the first command to the last; no account, no model but the scripted one",
+        ]
 
     # What is started
 

@@ -129,18 +129,51 @@ def _why(run: Message) -> str:
 def _usage_line(usage: Message) -> str:
     """Give the tokens that are known. A figure that is absent is unknown and not shown; a part sum is a lower bound."""
     names = {"input_tokens": "in", "cached_input_tokens": "of them cached", "output_tokens": "out"}
-    known = [f"{usage[name]} {word}" for name, word in names.items() if name in usage]
+    known = [f"{usage[name]} {word}" for name, word in names.items() if usage.get(name, "0") != "0"]
     bound = "" if usage.get("complete") else " (at least)"
     return f"tokens: {', '.join(known)}{bound}" if known else "tokens: unknown"
 
 
+class _Text:
+    """A message of which parts were shown already."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+        self._waiting = ""
+
+    def add(self, part: str) -> list[str]:
+        """Take a part and give the lines that are complete."""
+        self._waiting += part
+        complete, newline, self._waiting = self._waiting.rpartition("\n")
+        self._shown += complete + newline
+        return complete.splitlines() if newline else []
+
+    def flush(self) -> list[str]:
+        """Give what was not shown yet."""
+        lines = self._waiting.splitlines()
+        self._shown += self._waiting
+        self._waiting = ""
+        return lines
+
+    def end(self, whole: str) -> list[str]:
+        """Give what of the whole message was not shown; all of it if the parts were not its beginning."""
+        return whole.removeprefix(self._shown).splitlines()
+
+
 class LiveView:
-    """Turns the events of one run into lines. It remembers which calls are open, to name their results."""
+    """Turns the events of one run into lines.
+
+    A message is shown line by line while it is written, and what is left of it before the calls that follow it: an
+    agent may report a call before the message that holds both is whole.
+    """
 
     def __init__(self) -> None:
         self._tools: dict[str, str] = {}
+        self._messages: dict[str, _Text] = {}
         self._handlers: dict[str, Callable[[Message], list[str]]] = {
             "agent_start": self._agent_start,
+            "message_start": self._message_start,
+            "message_delta": self._message_delta,
             "message_end": self._message_end,
             "tool_start": self._tool_start,
             "tool_end": self._tool_end,
@@ -164,17 +197,27 @@ class LiveView:
         resumed = ", resumed" if body.get("resumed") else ""
         return [click.style(f"agent {' '.join(words)}{resumed}", dim=True)]
 
+    def _message_start(self, body: Message) -> list[str]:
+        if body.get("kind") == "MESSAGE_KIND_TEXT":
+            self._messages[body.get("message_id", "")] = _Text()
+        return []
+
+    def _message_delta(self, body: Message) -> list[str]:
+        text = self._messages.get(body.get("message_id", ""))
+        return text.add(body.get("text", "")) if text is not None else []
+
     def _message_end(self, body: Message) -> list[str]:
+        text = self._messages.pop(body.get("message_id", ""), _Text())
         if body.get("kind") != "MESSAGE_KIND_TEXT":
             return []
         content = body.get("content", {})
         cut = [f"(cut, {content.get('full_size')} bytes in all)"] if content.get("blob_id") else []
-        return str(content.get("value", "")).splitlines() + cut
+        return text.end(str(content.get("value", ""))) + cut
 
     def _tool_start(self, body: Message) -> list[str]:
         call = body.get("call", {})
         self._tools[call.get("call_id", "")] = call.get("tool", "")
-        return [call_line(call)]
+        return [*(line for text in self._messages.values() for line in text.flush()), call_line(call)]
 
     def _tool_end(self, body: Message) -> list[str]:
         result = body.get("result", {})
@@ -188,7 +231,9 @@ class LiveView:
 
     def _decision_recorded(self, body: Message) -> list[str]:
         decision = body.get("decision", {})
-        return [] if decision.get("source") == "DECISION_SOURCE_AUTO" else ["  " + decision_words(decision)]
+        if decision.get("action") == "DECISION_ACTION_STOP" or decision.get("source") == "DECISION_SOURCE_AUTO":
+            return []  # a stop is said at the end, with its reason
+        return ["  " + decision_words(decision)]
 
     def _run_state_changed(self, body: Message) -> list[str]:
         state = state_of(body)

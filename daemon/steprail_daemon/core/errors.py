@@ -10,8 +10,8 @@
      ├─ OutOfRange                a cursor that is no more, or not yet
      └─ Denied                    not allowed
 
-One class per gRPC status, one `reason` per row of the API's table: few classes, data on them. Each constructor takes the
-reason first, so that a search for a reason finds where it is raised.
+One class per gRPC status, one `reason` per row of the API's table: few classes, data on them. Each constructor takes
+the reason first, so that a search for a reason finds where it is raised.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Run:
         #: The prompt that was sent; None before.
         self._prompt_id: str | None = None
         self._confirmed = False
-        #: The boundary that waits for our answer; empty if none does.
+        #: The boundary reached last.
         self._boundary_id = ""
         self._interrupted = False
         self._process_ended = False
@@ -184,8 +184,7 @@ class Run:
         return [CancelTimer(timer) for timer in live]
 
     def _answer(self, action: DecisionAction) -> AnswerBoundary:
-        boundary_id, self._boundary_id = self._boundary_id, ""
-        return AnswerBoundary(boundary_id, action)
+        return AnswerBoundary(self._boundary_id, action)
 
     def _interrupt(self) -> list[Command]:
         if self._interrupted:
@@ -479,7 +478,6 @@ class Run:
         return self._cut_off(at)
 
     def _cut_off(self, at: int, reason: StopReason | None = None) -> list[Command]:
-        self._boundary_id = ""
         return [
             self._change(ABORTING, at, reason),
             *self._cancel(Timer.HARD_TIMEOUT, Timer.DECISION, Timer.STOP),

@@ -1,7 +1,8 @@
 """What a driver is: a pure description of one CLI protocol, and a codec between its bytes and core events.
 
-A driver does no I/O. The engine starts what `Driver.plan` describes, feeds the bytes it reads to `Codec.receive`, carries
-out what the state machine answers, and after **every** call to the codec writes `Codec.data_to_send()` to the agent.
+A driver does no I/O. The engine starts what `Driver.plan` describes, feeds the bytes it reads to `Codec.receive`,
+carries out what the state machine answers, and after **every** call to the codec writes `Codec.data_to_send()` to the
+agent.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Channel(Enum):
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine wants started.
 
-    `command` is the configured program with its arguments. `agent_session_id` names the conversation; with `resume` it
-    exists already and must be taken up. `isolated_home` is a directory to use as the agent's home, empty for the user's.
+    `command` is the configured program with its arguments. `agent_session_id` names the conversation; with `resume`
+    it exists already and must be taken up. `isolated_home` is a directory to use as the agent's home, empty for the user's.
     """
 
     command: tuple[str, ...]

@@ -31,16 +31,15 @@ class LineFramer:
 
         One `OverlongLine` stands in the place of each line over the limit; it comes as soon as that is certain.
         """
-        end = data.rfind(b"\n")
-        if end < 0:
-            return self._hold(data)
         lines: list[bytes | OverlongLine] = []
-        lines.extend(data[:end].split(b"\n"))
+        *whole, tail = data.split(b"\n")
+        if not whole:
+            return self._hold(data)
+        lines += whole
         if self._held or self._dropping:
             self._complete_first(lines)
         if b"\r" in data or len(data) > self._limit:
             lines = [self._checked(line) if type(line) is bytes else line for line in lines]
-        tail = data[end + 1 :]
         if tail:
             lines += self._hold(tail)
         return lines

@@ -8,8 +8,8 @@ returns, the batch survives the death of every process (and with `synchronous = 
 - the **records**: facts that a replay folds, as opaque bytes; possibly none;
 - events of one run only, or of none (`run_no` 0): batches are cut at the edges of runs.
 
-A batch without events is allowed if it has records. Sessions are numbered 1, 2, 3 ... over the store's life, runs within
-a session likewise; both numbers are given by the caller, which is the single writer.
+A batch without events is allowed if it has records. Sessions are numbered 1, 2, 3 ... over the store's life, runs
+within a session likewise; both numbers are given by the caller, which is the single writer.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Blob(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, kw_only=True, gc=False):
     """One unit of commit. `first_seq` is the sequence number of its first event, `last_seq` of its last.
 
-    Without events `last_seq` is `first_seq - 1`. `kinds` has one byte per event, `ends` a native-endian uint32 per event:
-    where its entry ends in `wire`. `at` is the time of the commit in Unix nanoseconds.
+    Without events `last_seq` is `first_seq - 1`. `kinds` has one byte per event, `ends` a native-endian uint32 per
+    event: where its entry ends in `wire`. `at` is the time of the commit in Unix nanoseconds.
     """
 
     session_no: int

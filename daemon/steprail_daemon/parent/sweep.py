@@ -79,7 +79,6 @@ class Sweeper:
         self._by_mark: dict[str, int] = {}
         self._own_pid = os.getpid()
         self._foreign_sessions: set[int] = {0, os.getsid(0)}
-        self._inherited: set[Identity] = set()
         self._timer: Timer | None = None
         self._pause = _FIRST_PAUSE
         self._signalled: set[Identity] = set()
@@ -166,11 +165,7 @@ class Sweeper:
         return process is not None and process.start == start
 
     def _is_adopted(self, process: Process) -> bool:
-        return (
-            process.ppid == self._own_pid
-            and process.session not in self._foreign_sessions
-            and process.identity not in self._inherited
-        )
+        return process.ppid == self._own_pid and process.session not in self._foreign_sessions
 
     def _pass(self, view: View) -> None:
         """Kill what has to die and report what is gone; come again while something has to die."""
@@ -195,10 +190,8 @@ class Sweeper:
     def _pass_clean_up(self, view: View) -> None:
         if view.strays and self._loop.now() < self._clean_deadline:
             return
-        # Whoever is here before the first tree is none of ours, nor will be who is born into their sessions.
-        children = view.of(_ORPHANS)
-        self._inherited = {process.identity for process in children}
-        self._foreign_sessions |= {process.session for process in [*view.unowned, *children]}
+        # Whoever is here before the first tree is none of ours, nor who is born into their sessions later.
+        self._foreign_sessions |= {process.session for process in [*view.unowned, *view.of(_ORPHANS)]}
         callback, self._on_clean = self._on_clean, None
         if callback is not None:
             callback()

@@ -129,7 +129,13 @@ class ServiceHandlers(grpc.GenericRpcHandler):
     async def _refuse(self, context: _Context, status: status_pb2.Status) -> None:
         # The status waits behind what a stalled reader has not taken yet, so that this wait needs a bound too.
         with anyio.move_on_after(self._stalled_reader_ns / 1e9):
-            await context.abort_with_status(grpc_status(status))
+            try:
+                await context.abort_with_status(grpc_status(status))
+            except grpc.aio.AbortError:
+                raise
+            except grpc.aio.BaseError:
+                # The call is over already: the client left, or the server's grace ran out.
+                return
 
 
 def to_bytes(answer: Answer) -> bytes:

@@ -171,6 +171,16 @@ class MessagesEndpoint:
                 raise TimeoutError(f"{len(self._main())} main requests came within {timeout} s, not {count}")
             return self._main()[count - 1]
 
+    def wait_ended(self, request: Request, timeout: float) -> None:
+        """Wait until a request's answer was sent or its client was gone.
+
+        Raises:
+            TimeoutError: neither happened within `timeout` seconds.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: request.ended_at is not None, timeout):
+                raise TimeoutError(f"request {request.number} was not ended within {timeout} s")
+
     def serve_forever(self) -> None:
         """Serve in this thread, for the program."""
         self._server.serve_forever()

@@ -104,6 +104,21 @@ def do_leave(code: str) -> None:
     sys.exit(int(code))
 
 
+def scrubbed_in_new_session() -> None:
+    os.setsid()
+    exec_scrubbed(False)
+
+
+def do_scrubbed_child() -> None:
+    """Have a child that only its parent's number ties to us."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    child = fork(scrubbed_in_new_session)
+    os.close(write)
+    os.read(read, 1)  # its exec closes the other end
+    say(ready=True, children=[child])
+    do_echo()
+
+
 def do_scrubbed_orphan() -> None:
     say(ready=True, children=[scrubbed()])
     do_echo()

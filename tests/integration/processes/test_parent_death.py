@@ -52,9 +52,11 @@ def test_a_start_kills_neither_other_instances_nor_its_own_ancestors() -> None:
             assert harness.said("cli", "ready")
 
 
-def test_children_that_the_parent_had_before_it_became_the_parent_are_reaped_but_never_killed() -> None:
-    before = ["sh", "-c", f'{sys.executable} -S {AGENT[-1]} stay & exec "$@"', "sh"]
-    with Harness(before=before) as harness:
+def test_children_that_the_parent_had_before_it_became_the_parent_are_reaped_but_never_killed(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    script = f"setsid sh -c 'echo >{gate}; exec {sys.executable} -S {AGENT[-1]} stay' & read line <{gate}; exec \"$@\""
+    with Harness(before=["sh", "-c", script, "sh"]) as harness:
         harness.expect("up")
         (child,) = (
             int(pid)

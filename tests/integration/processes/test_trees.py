@@ -32,12 +32,13 @@ def test_a_cli_that_exits_leaves_nothing_and_its_code_is_kept() -> None:
         assert killed["value"] == len(children)
 
 
-def test_an_orphan_without_the_mark_is_known_from_the_scan_before_the_kill() -> None:
+def test_what_only_its_parent_s_number_ties_to_a_cli_is_known_from_the_scan_before_the_kill() -> None:
     with Harness() as harness:
+        # While another CLI runs, orphans of nobody are left alone.
         harness.spawn("other", "echo")
-        harness.spawn("cli", "family")
+        harness.spawn("cli", "scrubbed-child")
         children = harness.said("cli", "children")
-        harness.tell("shut_down", name="cli", ladder=["term:0ms", "kill"])
+        harness.tell("shut_down", name="cli", ladder=["kill"])
         harness.expect("down", name="cli")
         assert liveness.wait_gone(children, 0) == set()
         harness.tell("write", name="other", text="still here\n")

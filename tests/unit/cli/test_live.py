@@ -26,8 +26,8 @@ def test_the_events_of_a_run_read_as_a_conversation() -> None:
         {"turn_start": {}},
         {"message_start": {"message_id": "m1", "kind": "MESSAGE_KIND_TEXT"}},
         {"message_delta": {"message_id": "m1", "text": "I look"}},
-        {"message_end": {"kind": "MESSAGE_KIND_THOUGHT", "content": text("hm")}},
-        {"message_end": {"kind": "MESSAGE_KIND_TEXT", "content": text("I look\naround.")}},
+        {"message_end": {"message_id": "m0", "kind": "MESSAGE_KIND_THOUGHT", "content": text("hm")}},
+        {"message_end": {"message_id": "m1", "kind": "MESSAGE_KIND_TEXT", "content": text("I look\naround.")}},
         {"tool_start": {"call": {"call_id": "1", "tool": "Bash", "arguments_json": text('{"command":\n "ls"}')}}},
         {"tool_end": {"result": {"call_id": "1", "outcome": "TOOL_OUTCOME_SUCCEEDED", "output": text("\na.txt\nb")}}},
         {"step_end": {"step": {"number": "1", "verdicts": [VERDICT]}}},
@@ -43,6 +43,30 @@ def test_the_events_of_a_run_read_as_a_conversation() -> None:
         "  < a.txt",
         "step 1  steps 1/3",
     ]
+
+
+def test_a_message_is_shown_line_by_line_and_whole_before_its_calls() -> None:
+    view = LiveView()
+    assert view.lines({"message_start": {"message_id": "m", "kind": "MESSAGE_KIND_TEXT"}}) == []
+    assert view.lines({"message_delta": {"message_id": "m", "text": "One.\nTw"}}) == ["One."]
+    assert view.lines({"message_delta": {"message_id": "m", "text": "o."}}) == []
+    call = {"call_id": "1", "tool": "Bash"}
+    assert plain(view.lines({"tool_start": {"call": call}})) == ["Two.", "  > Bash"]
+    whole = {"message_id": "m", "kind": "MESSAGE_KIND_TEXT", "content": text("One.\nTwo.\nThree.")}
+    assert view.lines({"message_end": whole}) == ["", "Three."]
+
+
+def test_a_message_whose_parts_were_not_its_beginning_is_shown_whole() -> None:
+    view = LiveView()
+    view.lines({"message_start": {"message_id": "m", "kind": "MESSAGE_KIND_TEXT"}})
+    view.lines({"message_delta": {"message_id": "m", "text": "Other.\n"}})
+    assert view.lines({"message_end": {"message_id": "m", "kind": "MESSAGE_KIND_TEXT", "content": text("A")}}) == ["A"]
+
+
+def test_what_a_client_decided_is_said_and_a_stop_is_left_to_the_end() -> None:
+    decision = {"action": "DECISION_ACTION_CONTINUE", "source": "DECISION_SOURCE_CLIENT"}
+    assert LiveView().lines({"decision_recorded": {"decision": decision}}) == ["  continue (decided by client)"]
+    assert LiveView().lines({"decision_recorded": {"decision": {**decision, "action": "DECISION_ACTION_STOP"}}}) == []
 
 
 def test_results_of_calls_made_together_name_their_tools() -> None:

@@ -156,7 +156,6 @@ def test_time_that_runs_backwards_is_not_counted() -> None:
 
 def test_a_step_without_figures_among_steps_with_some_makes_the_sum_a_lower_bound() -> None:
     view = running().hears(completed(1)).run.view
-    assert view.usage is None
     fold_run(view, summarise(step(2, Usage(5, output_tokens=1), Cost(3, CostBasis.REPORTED))))
     assert view.usage == Usage(5, output_tokens=1, complete=False)
     assert view.cost == Cost(3, CostBasis.REPORTED, complete=False)

@@ -96,6 +96,16 @@ def test_a_client_stops_the_agent() -> None:
     play.hears(STOPPED_TURN).ends_in(RunState.STOPPED)
 
 
+def test_a_clock_that_ran_backwards_stood_still() -> None:
+    play = awaiting().hears(GO_ON, after=-5 * SECOND)
+    play.says(
+        decided(1, DecisionAction.CONTINUE, DecisionSource.CLIENT, BEGIN, reason="looks fine", identity="ann"),
+        changes(RunState.RUNNING, WAITING, BEGIN),
+        CancelTimer(Timer.DECISION),
+        AnswerBoundary("b1", DecisionAction.CONTINUE),
+    )
+
+
 def test_only_the_first_decision_acts() -> None:
     play = awaiting().hears(GO_ON)
     play.refuses(GO_ON, "DECISION_NOT_PENDING")

@@ -14,7 +14,6 @@ from tests.unit.core.conversations import (
     ends,
     failure,
     queued,
-    running,
     sent,
     spec,
     starts,
@@ -193,10 +192,3 @@ def test_a_restart_fails_it() -> None:
 
 def test_finishing_is_the_last_command_of_its_life() -> None:
     assert queued().hears(ABORT_PLEASE).commands[-1] == FinishRun()
-
-
-def test_a_clock_that_ran_backwards_stood_still() -> None:
-    play = running().hears(completed(1), after=SECOND).hears(ABORT_PLEASE, after=-5 * SECOND)
-    view = play.ends_in(RunState.ABORTING)
-    assert view.state_since == BEGIN
-    assert play.run.view.active_ns == 0

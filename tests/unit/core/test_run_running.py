@@ -199,6 +199,12 @@ def test_rules_that_are_met_at_a_text_only_end_are_noted_and_change_nothing() ->
     )
 
 
+def test_the_session_is_counted_up_to_the_text_only_end() -> None:
+    session = StopRule("all", StepCountRule(9, RuleScope.SESSION))
+    play = running(session, steps_before=3).hears(completed(1, before=3)).hears(COMPLETED_TURN)
+    assert [verdict.observed for verdict in play.ends_in(RunState.COMPLETED).final_verdicts] == ["4"]
+
+
 def test_a_stop_that_found_no_boundary_is_kept_on_the_completed_run() -> None:
     view = running().hears(STOP_PLEASE).hears(COMPLETED_TURN).ends_in(RunState.COMPLETED)
     assert view.stop_requested == StopRequest(DecisionSource.OPERATOR, "ann", "lunch", BEGIN)
@@ -221,6 +227,19 @@ def test_without_the_usage_of_the_turn_the_sum_of_the_steps_is_incomplete() -> N
     view = running().hears(completed(1, some, price)).hears(COMPLETED_TURN).ends_in(RunState.COMPLETED)
     assert view.usage == Usage(40, output_tokens=4, complete=False)
     assert view.cost == Cost(7, CostBasis.REPORTED, complete=False)
+
+
+def test_what_the_turn_does_not_tell_stays_the_incomplete_sum_of_the_steps() -> None:
+    price = Cost(9, CostBasis.REPORTED)
+    play = running().hears(completed(1, Usage(40, output_tokens=4)))
+    view = play.hears(TurnEnded(TurnEndReason.COMPLETED, "completed", cost=price)).ends_in(RunState.COMPLETED)
+    assert (view.usage, view.cost) == (Usage(40, output_tokens=4, complete=False), price)
+
+
+def test_an_agent_that_knows_better_where_to_go_on_is_believed() -> None:
+    lost = failure("CONTEXT_OVERFLOW", "too long", FailureFault.AGENT, 1)
+    end = TurnEnded(TurnEndReason.ERROR, "too_long", failure=lost)
+    assert running().hears(completed(1)).hears(completed(2)).hears(end).ends_in(RunState.FAILED).failure == lost
 
 
 def test_a_turn_that_fails_fails_the_run_with_its_failure_and_says_where_to_go_on() -> None:

@@ -46,7 +46,7 @@ class FakeProcess:
         self.read_size = 0
         self.pid = 4711
         self.stderr_tail = b""
-        self.sent: list[dict[str, object]] = []
+        self.sent: list[dict[str, Any]] = []
         self.paused = False
         self.ladder: Ladder | None = None
         self.exited = False
@@ -128,12 +128,12 @@ class FakeProcess:
 
     def prompts(self) -> list[object]:
         """Give the texts of the prompts that came."""
-        return [message["message"]["content"] for message in self.sent if message["type"] == "user"]  # type: ignore[index]
+        return [message["message"]["content"] for message in self.sent if message["type"] == "user"]
 
     def answers(self) -> dict[str, object]:
         """Give the answers that came, by request."""
         return {
-            message["response"]["request_id"]: message["response"].get("response")  # type: ignore[index]
+            message["response"]["request_id"]: message["response"].get("response")
             for message in self.sent
             if message["type"] == "control_response"
         }
@@ -293,7 +293,7 @@ class Stage:
     async def until(self, condition: Callable[[], bool]) -> None:
         """Let the loop run until something holds, within bounds."""
         with anyio.fail_after(WAIT):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - conditions of a synchronous engine, which no event announces
                 await anyio.sleep(0.001)
 
 
@@ -302,5 +302,5 @@ async def engine_stage(directory: Path, store: WatchedStore | None = None) -> As
     """Set the stage, and end what tasks are left."""
     diary: list[str] = store.diary if store is not None else []
     async with anyio.create_task_group() as tasks:
-        yield Stage(directory.resolve(), store or WatchedStore(diary), diary, tasks)
+        yield Stage(directory, store or WatchedStore(diary), diary, tasks)
         tasks.cancel_scope.cancel()

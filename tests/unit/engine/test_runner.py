@@ -36,6 +36,7 @@ async def test_a_rule_stops_the_run_at_the_boundary_and_the_agent_confirms_it(tm
         assert answer["continue"] is False
         assert "one" not in str(answer.get("stopReason"))
         process.end_turn("hook_stopped")
+        view = stage.engine.get_run(run_id)
         assert view.state is RunState.STOPPED
         assert view.stop_reason is not None
         assert view.stop_reason.rule_id == "one"
@@ -221,7 +222,7 @@ async def test_an_abort_at_the_gate_interrupts_and_answers_nothing(tmp_path: Pat
         assert interrupt["request"] == {"subtype": "interrupt"}
         process.say({"type": "control_cancel_request", "request_id": "gate-1"})
         process.end_turn("aborted_tools")
-        assert view.state is RunState.ABORTED
+        assert stage.engine.get_run(run_id).state is RunState.ABORTED
         assert stage.engine.get_session(session_id).state is SessionState.IDLE
         assert stage.engine.abort_run(run_id, identity="", reason="").state is RunState.ABORTED
 

@@ -34,7 +34,7 @@ def verify(
     """
     path = file or load(config, state_dir, settings).state_directory / "journal.db"
     # Here and not above: what checks a journal is large, and `journal --help` needs none of it.
-    from steprail_daemon.daemon import JournalError, verify_journal  # noqa: PLC0415
+    from steprail_daemon.daemon import JournalError, verify_journal  # type: ignore[attr-defined]  # noqa: PLC0415
 
     try:
         report = verify_journal(path)
@@ -52,7 +52,7 @@ def verify(
     if as_json:
         say_json({"file": str(path), **counts, "problems": problems, "more_problems": report.more_problems})
     else:
-        click.echo(f"{path}: " + ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()))
+        click.echo(f"{path}: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items()))
         for line in problems:
             click.echo(f"  {line}")
         more = f", and {report.more_problems} more" if report.more_problems else ""

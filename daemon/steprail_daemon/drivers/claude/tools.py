@@ -8,7 +8,7 @@ import msgspec
 
 from steprail_daemon.core.events import AgentEvent, ToolEnded, ToolStarted
 from steprail_daemon.core.model import ToolCall, ToolKind, ToolOutcome, ToolResult
-from steprail_daemon.drivers.claude.wire import AssistantBlock, ResultPart, UserBlock, UserLine
+from steprail_daemon.drivers.claude.wire import AssistantBlock, ResultPart, UserLine
 
 _KINDS: Final = {
     "Bash": ToolKind.EXECUTE,
@@ -99,22 +99,18 @@ def add_tool_results(line: UserLine, denied: set[str], events: list[AgentEvent])
     `denied` holds the calls that were refused on request; a call leaves it with its result.
     """
     content = line.message.content
-    if type(content) is str:
+    if isinstance(content, str):
         return False
     found = False
     for block in content:
-        assert type(block) is UserBlock
         if block.type != "tool_result":
             continue
         found = True
-        text = block.content
-        if type(text) is not str:
-            text = _joined(text)
-        call_id = block.tool_use_id
+        text = block.content if isinstance(block.content, str) else _joined(block.content)
         if block.is_error:
-            result = ToolResult(call_id, _refusal(line, call_id, denied), None, text)
+            result = ToolResult(block.tool_use_id, _refusal(line, block.tool_use_id, denied), None, text)
         else:
-            result = ToolResult(call_id, ToolOutcome.SUCCEEDED, text)
+            result = ToolResult(block.tool_use_id, ToolOutcome.SUCCEEDED, text)
         events.append(ToolEnded(result, None, line.agent_id or "", line.parent_tool_use_id or ""))
     return found
 
@@ -129,10 +125,8 @@ def _refusal(line: UserLine, call_id: str, denied: set[str]) -> ToolOutcome:
     return ToolOutcome.FAILED
 
 
-def _joined(parts: object) -> str:
-    if not isinstance(parts, list):
-        return ""
-    return "\n".join(_part(part) for part in parts if isinstance(part, ResultPart))
+def _joined(parts: list[ResultPart] | None) -> str:
+    return "\n".join(_part(part) for part in parts or ())
 
 
 def _part(part: ResultPart) -> str:

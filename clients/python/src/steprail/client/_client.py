@@ -322,10 +322,15 @@ class Client:
         start: runs_pb2.StartRunRequest | None = None,
         continue_run: runs_pb2.ContinueRunRequest | None = None,
         attach: str = "",
+        after_seq: int = 0,
+        epoch: str = "",
         decide: bool = False,
         events: runs_pb2.ControlEvents.ValueType = runs_pb2.CONTROL_EVENTS_ALL,
     ) -> Control:
-        """Give a conversation about a run that it starts, continues or attaches to; `decide` registers as a decider."""
+        """Give a conversation about a run that it starts, continues or attaches to; `decide` registers as a decider.
+
+        `after_seq` and `epoch` are where to go on, with `attach` alone.
+        """
         first = runs_pb2.ControlRunRequest(decide=decide, events=events)
         if start is not None:
             first.start.CopyFrom(start)
@@ -334,7 +339,7 @@ class Client:
             first.continue_run.CopyFrom(continue_run)
             first.request_id = continue_run.request_id
         else:
-            first.attach.run_id = attach
+            first.attach.CopyFrom(runs_pb2.AttachRun(run_id=attach, after_seq=after_seq, epoch=epoch))
         return Control(self._runs.ControlRun(), first, self.address)
 
     async def _pages(self, method: Any, request: Any, field: str) -> AsyncIterator[Any]:
