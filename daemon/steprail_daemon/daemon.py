@@ -136,7 +136,7 @@ async def serve(loaded: LoadedConfig, store: Store, control_fd: int) -> int:
             return EX_CONFIG
         _settle_memory()
         async with _signals(stopping):
-            tasks.start_soon(_checkpoints, store, name="checkpoints")
+            tasks.start_soon(_checkpoints, store, engine, name="checkpoints")
             log.info("ready, listening on %s", ", ".join(loaded.config.server.listen))
             await stopping.wait()
             if lost_parent.is_set():
@@ -219,13 +219,13 @@ def _agent(name: str, agent: AgentConfig, loaded: LoadedConfig, environ: Mapping
     )
 
 
-async def _checkpoints(store: Store) -> None:
+async def _checkpoints(store: Store, engine: Engine) -> None:
     if not isinstance(store, SqliteStore):
         return
     while True:
         await anyio.sleep(CHECKPOINT_SECONDS)
         try:
-            await anyio.to_thread.run_sync(store.checkpoint)
+            await anyio.to_thread.run_sync(partial(store.checkpoint, idle=not engine.busy))
         except JournalError as error:
             log.warning("the journal could not be checkpointed: %s", error.message)
 

@@ -31,6 +31,9 @@ class LineFramer:
 
         One `OverlongLine` stands in the place of each line over the limit; it comes as soon as that is certain.
         """
+        # Most programs write line by line, so a chunk is most often one whole line.
+        if data.find(b"\n") == len(data) - 1 and not self._held and not self._dropping and data:
+            return [self._checked(data[:-1])]
         lines: list[bytes | OverlongLine] = []
         *whole, tail = data.split(b"\n")
         if not whole:

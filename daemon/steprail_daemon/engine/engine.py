@@ -71,6 +71,11 @@ class Engine:
         """Give all sessions' runners."""
         return list(self._sessions.values())
 
+    @property
+    def busy(self) -> bool:
+        """Whether any run is live."""
+        return any(runner.run is not None for runner in self._sessions.values())
+
     def begin_drain(self) -> None:
         """Refuse new sessions and runs from now on."""
         self._draining = True

@@ -1,6 +1,5 @@
 """The installed command line in processes of its own, with a daemon whose agent is a fake."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -62,30 +61,37 @@ def lines_until(process: subprocess.Popen[str], begin: str) -> list[str]:
 
 
 @pytest.fixture
-def directory() -> Iterator[Path]:
-    with short_directory() as path:
-        yield path
-
-
-@pytest.fixture
-def daemon(directory: Path) -> Iterator[Daemon]:
-    """A daemon that is not started."""
-    made = Daemon(directory, FAKE_CLAUDE)
-    yield made
-    if made.log.exists():
-        made.stop()
+def daemon() -> Iterator[Daemon]:
+    """A daemon of one test, not started yet."""
+    with short_directory() as directory:
+        made = Daemon(directory, FAKE_CLAUDE)
+        yield made
+        if made.log.exists():
+            made.stop()
 
 
 @pytest.fixture
 def steprail(daemon: Daemon) -> Steprail:
-    """Commands with a running daemon."""
+    """Commands with a running daemon of their own."""
     anyio.run(daemon.start)
     return Steprail(daemon.environment, daemon.workspace)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Steprail]:
+    """Commands with a running daemon that all tests of a file use."""
+    with short_directory() as directory:
+        daemon = Daemon(directory, FAKE_CLAUDE)
+        try:
+            anyio.run(daemon.start)
+            yield Steprail(daemon.environment, daemon.workspace)
+        finally:
+            daemon.stop()
 
 
 @pytest.fixture
 def alone(daemon: Daemon) -> Steprail:
     """Commands without a daemon, whose configuration has the daemon's address as its default."""
-    environment = {**daemon.environment}
+    environment = daemon.environment
     del environment["STEPRAIL_ADDRESS"]
-    return Steprail({**environment, "PATH": os.environ["PATH"]}, daemon.workspace)
+    return Steprail(environment, daemon.workspace)

@@ -21,8 +21,8 @@ def run_of(line: str) -> str:
     return line.split()[1]
 
 
-def test_a_run_that_completes_has_status_0_and_shows_text_calls_and_results(steprail: Steprail) -> None:
-    done = steprail.run("run", TWO_STEPS)
+def test_a_run_that_completes_has_status_0_and_shows_text_calls_and_results(shared: Steprail) -> None:
+    done = shared.run("run", TWO_STEPS)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[-3:] == ["All done.", "completed after 2 steps", "tokens: 300 in, 60 out"]
@@ -32,20 +32,20 @@ def test_a_run_that_completes_has_status_0_and_shows_text_calls_and_results(step
     assert "\x1b" not in done.stdout
 
 
-def test_a_stopped_run_has_status_10_and_is_continued_by_the_line_it_prints(steprail: Steprail) -> None:
-    stopped = steprail.run("run", "--stop-when", "steps=1", TWO_STEPS)
+def test_a_stopped_run_has_status_10_and_is_continued_by_the_line_it_prints(shared: Steprail) -> None:
+    stopped = shared.run("run", "--stop-when", "steps=1", TWO_STEPS)
     assert stopped.returncode == 10
     lines = stopped.stdout.splitlines()
     assert "step 1  steps 1/1 reached" in lines
     assert lines[-1] == f"go on with: steprail continue {run_of(lines[0])}"
-    assert steprail.run(*lines[-1].split()[4:], TWO_STEPS).returncode == 0
-    first, second = objects(steprail.run("runs", "--json").stdout)[::-1]
+    assert shared.run(*lines[-1].split()[4:], TWO_STEPS).returncode == 0
+    second, first = objects(shared.run("runs", "--json").stdout)[:2]
     assert second["run"]["continued_from"] == first["run"]["run_id"] == run_of(lines[0])
     assert (first["run"]["state"], second["run"]["state"]) == ("RUN_STATE_STOPPED", "RUN_STATE_COMPLETED")
 
 
-def test_json_is_the_run_its_events_in_order_and_the_run_as_it_ended(steprail: Steprail) -> None:
-    done = steprail.run("run", "--json", "--stop-when", "steps=1", TWO_STEPS)
+def test_json_is_the_run_its_events_in_order_and_the_run_as_it_ended(shared: Steprail) -> None:
+    done = shared.run("run", "--json", "--stop-when", "steps=1", TWO_STEPS)
     assert done.returncode == 10
     first, *between, last = objects(done.stdout)
     events = [line["event"] for line in between]
@@ -56,37 +56,37 @@ def test_json_is_the_run_its_events_in_order_and_the_run_as_it_ended(steprail: S
     assert last["run"]["stop_reason"]["exact"] is True
 
 
-def test_a_person_is_asked_at_each_step(steprail: Steprail) -> None:
-    done = steprail.run("run", "--ask", json.dumps({"steps": 5}), typed="c\nwhat\ns\n")
+def test_a_person_is_asked_at_each_step(shared: Steprail) -> None:
+    done = shared.run("run", "--ask", json.dumps({"steps": 5}), typed="c\nwhat\ns\n")
     assert done.returncode == 10
     questions = "step 1: [c]ontinue or [s]top? step 2: [c]ontinue or [s]top? "
     assert done.stderr.replace("'what' is neither; accepted: c, continue, s, stop\n", "").startswith(questions)
     assert "stopped after 2 steps" in done.stdout
 
 
-def test_without_more_input_the_run_stops(steprail: Steprail) -> None:
-    done = steprail.run("run", "--ask", TWO_STEPS)
+def test_without_more_input_the_run_stops(shared: Steprail) -> None:
+    done = shared.run("run", "--ask", TWO_STEPS)
     assert done.returncode == 10
     assert "there is no more input, so this step is where it stops" in done.stderr
 
 
-def test_a_decision_from_elsewhere_takes_the_question_back(steprail: Steprail) -> None:
-    process = steprail.start("run", "--ask", json.dumps({"steps": 1}))
+def test_a_decision_from_elsewhere_takes_the_question_back(shared: Steprail) -> None:
+    process = shared.start("run", "--ask", json.dumps({"steps": 1}))
     run_id = run_of(lines_until(process, "run ")[-1])
     lines_until(process, "step 1")
-    decided = steprail.run("decide", run_id, "--step", "1", "continue", "--reason", "looks good")
+    decided = shared.run("decide", run_id, "--step", "1", "continue", "--reason", "looks good")
     assert (decided.returncode, decided.stdout) == (0, "step 1: continue (decided by client: looks good)\n")
     stdout, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 0
     assert "decided elsewhere" in stderr
     assert "  continue (decided by client: looks good)" in stdout.splitlines()
-    late = steprail.run("decide", run_id, "--step", "1", "stop")
+    late = shared.run("decide", run_id, "--step", "1", "stop")
     assert late.returncode == 1
     assert late.stderr.rstrip().endswith("(DECISION_NOT_PENDING)")
 
 
-def test_ctrl_c_once_stops_at_the_next_boundary(steprail: Steprail) -> None:
-    process = steprail.start("run", MANY_STEPS)
+def test_ctrl_c_once_stops_at_the_next_boundary(shared: Steprail) -> None:
+    process = shared.start("run", MANY_STEPS)
     lines_until(process, "step 1")
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=LIMIT)
@@ -95,8 +95,8 @@ def test_ctrl_c_once_stops_at_the_next_boundary(steprail: Steprail) -> None:
     assert stdout.splitlines()[-1].startswith("go on with: steprail continue ")
 
 
-def test_ctrl_c_twice_aborts_within_a_step(steprail: Steprail) -> None:
-    process = steprail.start("run", json.dumps({"steps": 1, "tool_ms": 600_000}))
+def test_ctrl_c_twice_aborts_within_a_step(shared: Steprail) -> None:
+    process = shared.start("run", json.dumps({"steps": 1, "tool_ms": 600_000}))
     lines_until(process, "  > Bash")
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
@@ -107,54 +107,54 @@ def test_ctrl_c_twice_aborts_within_a_step(steprail: Steprail) -> None:
     assert any(line.startswith("aborted after 0 steps") for line in stdout.splitlines())
 
 
-def test_a_run_is_watched_stopped_and_shown_from_other_processes(steprail: Steprail) -> None:
-    running = steprail.start("run", MANY_STEPS)
+def test_a_run_is_watched_stopped_and_shown_from_other_processes(shared: Steprail) -> None:
+    running = shared.start("run", MANY_STEPS)
     run_id = run_of(lines_until(running, "run ")[-1])
-    watching = steprail.start("watch", run_id)
+    watching = shared.start("watch", run_id)
     lines_until(watching, "step 1")
-    stopping = steprail.run("stop", run_id, "--reason", "seen enough")
+    stopping = shared.run("stop", run_id, "--reason", "seen enough")
     assert (stopping.returncode, stopping.stdout) == (0, f"{run_id} stops at its next step boundary\n")
     for process in (running, watching):
         stdout, _ = process.communicate(timeout=LIMIT)
         assert process.returncode == 10
         assert "seen enough" in stdout
-    assert "seen enough" in steprail.run("show", run_id).stdout
-    ended = steprail.run("abort", run_id)
+    assert "seen enough" in shared.run("show", run_id).stdout
+    ended = shared.run("abort", run_id)
     assert (ended.returncode, ended.stdout) == (0, f"{run_id} has ended: stopped\n")
-    assert steprail.run("watch", run_id).returncode == 10
+    assert shared.run("watch", run_id).returncode == 10
 
 
-def test_leaving_a_watch_leaves_the_run_alone(steprail: Steprail) -> None:
-    running = steprail.start("run", MANY_STEPS)
+def test_leaving_a_watch_leaves_the_run_alone(shared: Steprail) -> None:
+    running = shared.start("run", MANY_STEPS)
     run_id = run_of(lines_until(running, "run ")[-1])
-    watching = steprail.start("watch", run_id)
+    watching = shared.start("watch", run_id)
     lines_until(watching, "step 1")
     watching.send_signal(signal.SIGINT)
     _, stderr = watching.communicate(timeout=LIMIT)
     assert (watching.returncode, stderr) == (130, "")
-    assert objects(steprail.run("show", run_id, "--json").stdout)[0]["run"]["state"] == "RUN_STATE_RUNNING"
-    steprail.run("abort", run_id)
+    assert objects(shared.run("show", run_id, "--json").stdout)[0]["run"]["state"] == "RUN_STATE_RUNNING"
+    shared.run("abort", run_id)
     running.communicate(timeout=LIMIT)
     assert running.returncode == 11
 
 
-def test_a_failed_run_has_status_1_and_its_reason(steprail: Steprail) -> None:
-    done = steprail.run("run", json.dumps({"steps": 2, "crash_in_step": 1}))
+def test_a_failed_run_has_status_1_and_its_reason(shared: Steprail) -> None:
+    done = shared.run("run", json.dumps({"steps": 2, "crash_in_step": 1}))
     assert done.returncode == 1
     assert any(line.startswith("failed after 0 steps: AGENT_EXITED: ") for line in done.stdout.splitlines())
 
 
-def test_a_closed_session_takes_no_run(steprail: Steprail) -> None:
-    run = objects(steprail.run("run", "--json", TWO_STEPS).stdout)[-1]["run"]
-    assert steprail.run("close", run["session_id"]).stdout == f"{run['session_id']} is closed\n"
-    refused = steprail.run("continue", run["run_id"], "more")
+def test_a_closed_session_takes_no_run(shared: Steprail) -> None:
+    run = objects(shared.run("run", "--json", TWO_STEPS).stdout)[-1]["run"]
+    assert shared.run("close", run["session_id"]).stdout == f"{run['session_id']} is closed\n"
+    refused = shared.run("continue", run["run_id"], "more")
     assert refused.returncode == 1
     assert refused.stderr.rstrip().endswith("(SESSION_CLOSED)")
 
 
 @pytest.mark.parametrize("name", ["run_nothing", "ses_nothing"])
-def test_watching_what_is_not_there_is_one_sentence(name: str, steprail: Steprail) -> None:
-    done = steprail.run("watch", name)
+def test_watching_what_is_not_there_is_one_sentence(name: str, shared: Steprail) -> None:
+    done = shared.run("watch", name)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("steprail: ")
     assert len(done.stderr.splitlines()) == 1

@@ -154,7 +154,7 @@ def boundary_line(name: str, request_id: str) -> dict[str, object]:
     """Give the line by which the CLI waits."""
     calls = [{"tool_name": "Bash", "tool_input": {}, "tool_use_id": f"toolu_{name}"}]
     payload = {"hook_event_name": "PostToolBatch", "tool_calls": calls}
-    request = {"subtype": "hook_callback", "callback_id": "steprail-gate", "input": payload}
+    request = {"subtype": "hook_callback", "callback_id": "PostToolBatch", "input": payload}
     return {"type": "control_request", "request_id": request_id, "request": request}
 
 
