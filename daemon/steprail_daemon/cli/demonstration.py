@@ -75,6 +75,7 @@ class Demonstration:
 
     def _conversation(self) -> list[str]:
         """Stop a run, look at it, continue it; gives what happened in figures."""
+        self._wait_for_the_agent()
         self._steprail("agents")
         begun = time.monotonic()
         self._steprail("run", "-C", str(self._workspace), "--stop-when", "steps=1", _PROMPT, status=10)
@@ -201,9 +202,17 @@ class Demonstration:
         _expect(f"steprail {arguments[0]} --json ends with 0: {done.stderr.strip()}", done.returncode == 0)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
+    def _wait_for_the_agent(self) -> None:
+        """Wait until the daemon has asked Claude Code for its version, so that what is shown is the whole story."""
+        pause, deadline = threading.Event(), time.monotonic() + _START_LIMIT
+        while not self._json("agents")[0]["agent"].get("available"):
+            _expect(f"the agent is available within {_START_LIMIT:.0f} s", time.monotonic() < deadline)
+            pause.wait(0.1)
+
     def _model_requests(self) -> int:
         """Give how often the model was asked so far, as its endpoint counted."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/_steprail/requests", timeout=10) as answer:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open(f"http://127.0.0.1:{self._port}/_steprail/requests", timeout=10) as answer:
             return sum(request["kind"] == "main" for request in json.load(answer))
 
 

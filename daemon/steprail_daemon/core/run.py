@@ -270,6 +270,8 @@ class Run:
         return []
 
     def _start(self, _event: PromptConfirmed, at: int) -> list[Command]:
+        if self._prompt_id is None:
+            return []  # the tail of an earlier turn; this run has not begun
         self._confirmed = True
         view = self.view
         return [

@@ -75,7 +75,7 @@ FAILED = RunState.FAILED
 TABLE: dict[tuple[RunState, type], Row] = {
     # Accepted. The agent may still be starting; the prompt may have been sent, and is not confirmed.
     (QUEUED, PromptSent): Row("_prompt_sent", (QUEUED,)),
-    (QUEUED, PromptConfirmed): Row("_start", (RUNNING,)),
+    (QUEUED, PromptConfirmed): Row("_start", (QUEUED, RUNNING)),
     (QUEUED, StopRequested): Row("_stop_queued", (QUEUED, STOPPED)),
     (QUEUED, AbortRequested): Row("_abort_queued", (ABORTED, ABORTING)),
     (QUEUED, DecisionSubmitted): Row("_refuse_decision", ()),

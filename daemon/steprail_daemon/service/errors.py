@@ -12,8 +12,8 @@ from typing import Final
 
 import grpc
 from google.protobuf import any_pb2, message
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
-from grpc_status import rpc_status  # type: ignore[import-untyped]
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
 
 from steprail.v1 import runs_pb2
 from steprail_daemon.core.errors import (
@@ -83,7 +83,8 @@ def rejection(error: StepRailError, request_id: str) -> runs_pb2.ControlRejected
 def further_details(error: StepRailError) -> list[any_pb2.Any]:
     """Give the details beside `ErrorInfo`."""
     details: list[message.Message] = []
-    description = _short(error.message, TITLE)
+    # The status has the message; here it is only repeated.
+    description = _short(error.message, NAME)
     if error.field:
         bad = error_details_pb2.BadRequest()
         bad.field_violations.add(field=_short(error.field, NAME), description=description, reason=error.reason)

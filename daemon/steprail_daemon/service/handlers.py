@@ -18,7 +18,7 @@ import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from google.rpc import status_pb2  # type: ignore[import-untyped]
+from google.rpc import status_pb2
 
 from steprail_daemon.core.errors import Invalid, StepRailError
 from steprail_daemon.service.calls import Answer, Call, Calls, Disconnected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import anyio
-from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
+from grpc_health.v1 import health_pb2
 
 from steprail_daemon.core.errors import NotFound
 from steprail_daemon.service.calls import Call

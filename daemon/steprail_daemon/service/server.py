@@ -10,8 +10,8 @@ from typing import Final
 import grpc
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
-from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection
 
 from steprail.v1 import agents_pb2, runs_pb2, sessions_pb2
 from steprail_daemon.engine.facade import Facade

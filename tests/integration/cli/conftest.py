@@ -52,12 +52,13 @@ class Steprail:
 def lines_until(process: subprocess.Popen[str], begin: str) -> list[str]:
     """Read lines up to the first that begins like this. The test's own timeout is the bound."""
     assert process.stdout is not None
+    assert process.stderr is not None
     lines: list[str] = []
     for line in process.stdout:
         lines.append(line.rstrip("\n"))
         if line.startswith(begin):
             return lines
-    raise AssertionError(f"no line begins with {begin!r}: {lines}")
+    raise AssertionError(f"no line begins with {begin!r}: {lines}, and on stderr {process.stderr.read()}")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.integration.processes.harness import Harness
 
 ORPHANS = 2000
 # As process 1 in namespaces of its own, and with every capability dropped.
-AS_INIT = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+AS_INIT = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
 WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 
 

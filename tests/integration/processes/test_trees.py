@@ -45,6 +45,20 @@ def test_what_only_its_parent_s_number_ties_to_a_cli_is_known_from_the_scan_befo
         assert harness.expect("stdout", name="other", text="still here\n")
 
 
+def test_what_an_earlier_scan_tied_to_a_cli_stays_tied_when_it_becomes_an_orphan() -> None:
+    with Harness() as harness:
+        harness.spawn("cli", "scrubbed-child")
+        children = harness.said("cli", "children")
+        harness.spawn("other", "echo")
+        # SIGCONT does nothing to a process that runs; to find the tree's processes, the parent scans.
+        harness.tell("raw", packet='{"type":"signal","id":1,"signal":18,"scope":"tree"}')
+        harness.tell("close_stdin", name="cli")
+        assert harness.expect("exit", name="cli")["code"] == 0
+        assert liveness.wait_gone(children, 0) == set()
+        harness.tell("write", name="other", text="still here\n")
+        assert harness.expect("stdout", name="other", text="still here\n")
+
+
 def test_an_orphan_that_nothing_ties_to_a_cli_lives_while_another_cli_runs_and_dies_with_the_last() -> None:
     with Harness() as harness:
         harness.spawn("other", "echo")

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import grpc.aio
 import msgspec
 import pytest
@@ -51,7 +52,7 @@ class Rig:
         """Wait for what the loop has yet to do; a bound turns a hang into a failure."""
         with anyio.fail_after(10):
             while not condition():
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
 
 
 RigFactory = Callable[..., Awaitable[Rig]]

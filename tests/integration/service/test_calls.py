@@ -3,12 +3,13 @@
 import logging
 
 import anyio
+import anyio.lowlevel
 import grpc
 import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.integration.service.conftest import Rig
 
 from steprail import errors
@@ -23,6 +24,7 @@ from steprail.v1 import (
     sessions_pb2,
     sessions_pb2_grpc,
 )
+from steprail_daemon.core.events import ToolEnded
 from steprail_daemon.core.model import RunState, ToolOutcome, ToolResult
 
 pytestmark = pytest.mark.anyio
@@ -136,7 +138,7 @@ async def test_a_busy_session_refuses_and_names_the_run(client: Client, session_
 
 async def test_a_request_that_is_no_message_is_refused_as_such(rig: Rig, client: Client) -> None:
     channel = await rig.channel()
-    method = channel.unary_unary("/steprail.v1.RunService/GetRun")
+    method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/steprail.v1.RunService/GetRun")
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await method(b"\xff\xff\xff", timeout=10)
@@ -329,9 +331,7 @@ async def test_pages_of_large_steps_stay_under_a_mebibyte(rig: Rig, client: Clie
     assert [step.number for step in await client.list_steps(run_id)] == numbers
 
 
-async def test_a_step_is_found_by_number_and_by_id_with_its_decision(
-    rig: Rig, client: Client, session_id: str
-) -> None:
+async def test_a_step_is_found_by_number_and_by_id_with_its_decision(rig: Rig, client: Client, session_id: str) -> None:
     stub = runs_pb2_grpc.RunServiceStub(await rig.channel())
     run_id = (await client.start_run(session_id, "go", stop_rules=[steps(9)])).run_id
     rig.facade.complete_step(run_id, ask=False)
@@ -372,7 +372,7 @@ async def test_waiting_ends_with_the_run_or_with_the_time_and_gives_the_run_as_i
             assert run.pending_decision.default == decisions_pb2.ON_TIMEOUT_STOP
 
         tasks.start_soon(wait)
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         rig.facade.complete_step(run_id)
 
     await client.stop_run(run_id, "enough")
@@ -393,8 +393,6 @@ async def test_a_wait_without_a_time_answers_before_the_deadline_of_the_call(
 
 
 async def test_a_blob_is_read_whole_and_from_an_offset(rig: Rig, client: Client, session_id: str) -> None:
-    from steprail_daemon.core.events import ToolEnded  # noqa: PLC0415
-
     run_id = (await client.start_run(session_id, "go")).run_id
     whole = "é" * 400_000
     rig.facade.emit(run_id, ToolEnded(ToolResult("c", ToolOutcome.SUCCEEDED, whole)))
@@ -437,7 +435,9 @@ async def test_a_prompt_of_the_size_that_is_promised_gets_through(client: Client
 
 async def test_no_daemon_is_a_sentence_that_says_what_to_do(rig: Rig) -> None:
     async with Client("unix:/nowhere/steprail.sock", timeout=10) as client:
-        with pytest.raises(errors.ConnectionFailed, match=r"no daemon answers at unix:/nowhere/steprail\.sock") as caught:
+        with pytest.raises(
+            errors.ConnectionFailed, match=r"no daemon answers at unix:/nowhere/steprail\.sock"
+        ) as caught:
             await client.list_sessions()
 
     assert "steprail serve" in str(caught.value)

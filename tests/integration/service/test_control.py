@@ -136,7 +136,10 @@ REJECTED = [
     (message(stop=runs_pb2.StopRunRequest(), decide=True), "FIELD_INVALID"),
     (message(decision=runs_pb2.SubmitDecisionRequest(step_id="s")), "FIELD_INVALID"),
     (message(decision=runs_pb2.SubmitDecisionRequest(step_id="s", action=CONTINUE, error="e")), "FIELD_INVALID"),
-    (message(decision=runs_pb2.SubmitDecisionRequest(step_id="s", action=CONTINUE, guidance="g")), "CAPABILITY_MISSING"),
+    (
+        message(decision=runs_pb2.SubmitDecisionRequest(step_id="s", action=STOP, guidance="g")),
+        "CAPABILITY_MISSING",
+    ),
     (message(permission_answer=runs_pb2.AnswerPermissionRequest(permission_id="p")), "CAPABILITY_MISSING"),
     (message(question_answer=runs_pb2.AnswerQuestionRequest(question_id="q")), "CAPABILITY_MISSING"),
     (message(steer=runs_pb2.SteerRunRequest(text="t")), "CAPABILITY_MISSING"),
@@ -250,9 +253,7 @@ async def test_all_events_or_those_of_steps_or_none_are_sent(rig: Rig, client: C
         assert seqs == sorted(seqs)
 
 
-async def test_one_who_attaches_behind_the_boundary_is_asked_at_once(
-    rig: Rig, client: Client, session_id: str
-) -> None:
+async def test_one_who_attaches_behind_the_boundary_is_asked_at_once(rig: Rig, client: Client, session_id: str) -> None:
     run_id = (await client.start_run(session_id, "go")).run_id
     step = rig.facade.complete_step(run_id)
 
@@ -286,19 +287,19 @@ async def test_one_who_replays_is_asked_about_what_waits_now_alone_and_after_its
 async def test_two_deciders_are_asked_the_first_answer_wins_and_both_hear_of_it(
     rig: Rig, client: Client, session_id: str
 ) -> None:
-    async with talk(client, session_id, runs_pb2.CONTROL_EVENTS_NO_EVENTS) as one:
-        async with client.control(
-            attach=one.run_id, decide=True, events=runs_pb2.CONTROL_EVENTS_NO_EVENTS
-        ) as control:
-            two = Talk(control)
-            step = rig.facade.complete_step(one.run_id)
-            await one.next("decision_requested")
-            await two.next("decision_requested")
-            await two.control.decide(step.step_id, CONTINUE)
-            await one.next("decision_recorded")
-            await two.next("decision_recorded")
-            await one.control.decide(step.step_id, STOP)
-            assert (await one.next("rejected")).rejected.reason == "DECISION_NOT_PENDING"
+    async with (
+        talk(client, session_id, runs_pb2.CONTROL_EVENTS_NO_EVENTS) as one,
+        client.control(attach=one.run_id, decide=True, events=runs_pb2.CONTROL_EVENTS_NO_EVENTS) as control,
+    ):
+        two = Talk(control)
+        step = rig.facade.complete_step(one.run_id)
+        await one.next("decision_requested")
+        await two.next("decision_requested")
+        await two.control.decide(step.step_id, CONTINUE)
+        await one.next("decision_recorded")
+        await two.next("decision_recorded")
+        await one.control.decide(step.step_id, STOP)
+        assert (await one.next("rejected")).rejected.reason == "DECISION_NOT_PENDING"
 
 
 async def test_a_decision_that_came_the_unary_way_is_told_to_the_stream(
@@ -330,16 +331,12 @@ async def test_stop_and_abort_come_over_the_stream(rig: Rig, client: Client, ses
         assert finished.run.stop_requested.reason == "enough"
 
 
-async def test_a_client_that_says_no_more_is_still_told_everything(
-    rig: Rig, client: Client, session_id: str
-) -> None:
+async def test_a_client_that_says_no_more_is_still_told_everything(rig: Rig, client: Client, session_id: str) -> None:
     stub = runs_pb2_grpc.RunServiceStub(await rig.channel())
     run_id = (await client.start_run(session_id, "go")).run_id
     call = stub.ControlRun(timeout=10)
     await call.write(
-        runs_pb2.ControlRunRequest(
-            attach=runs_pb2.AttachRun(run_id=run_id), events=runs_pb2.CONTROL_EVENTS_NO_EVENTS
-        )
+        runs_pb2.ControlRunRequest(attach=runs_pb2.AttachRun(run_id=run_id), events=runs_pb2.CONTROL_EVENTS_NO_EVENTS)
     )
     await call.done_writing()
     await call.read()

@@ -1,9 +1,11 @@
 """Streams of events end to end."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import anyio
+import anyio.lowlevel
 import grpc
 import grpc.aio
 import pytest
@@ -30,6 +32,21 @@ async def first(stream: AsyncIterator[events_pb2.Event], count: int) -> list[eve
     return found
 
 
+async def the_error_of(
+    call: grpc.aio.UnaryStreamCall[Any, runs_pb2.WatchRunResponse]
+    | grpc.aio.UnaryStreamCall[Any, sessions_pb2.WatchSessionResponse],
+    rig: Rig,
+    seen: list[int],
+) -> errors.StepRailError:
+    """Read a stream to its bad end, taking down what comes before."""
+    try:
+        while isinstance(message := await call.read(), runs_pb2.WatchRunResponse | sessions_pb2.WatchSessionResponse):
+            seen += [event.seq for event in message.events]
+    except grpc.aio.AioRpcError as error:
+        return errors.from_rpc(error, rig.address)
+    raise AssertionError("the stream ended well")
+
+
 async def test_a_watcher_sees_what_was_recorded_then_what_comes_and_ends_with_the_run(
     rig: Rig, client: Client, session_id: str
 ) -> None:
@@ -46,7 +63,7 @@ async def test_a_watcher_sees_what_was_recorded_then_what_comes_and_ends_with_th
             await rig.until(lambda: rig.facade.followers(session_id) == 1)
             for number in range(50):
                 rig.facade.emit(run_id, MessageDelta("m", str(number)))
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
             rig.facade.end_run(run_id, RunState.COMPLETED)
 
     assert [event.seq for event in seen] == list(range(2, 2 + len(seen)))
@@ -158,9 +175,7 @@ async def test_events_put_heartbeats_off(make_rig: RigFactory) -> None:
     assert [event.message_delta.text for event in message.events] == ["x"]
 
 
-async def test_a_large_backlog_comes_in_messages_under_a_mebibyte(
-    rig: Rig, client: Client, session_id: str
-) -> None:
+async def test_a_large_backlog_comes_in_messages_under_a_mebibyte(rig: Rig, client: Client, session_id: str) -> None:
     run_id = (await client.start_run(session_id, "go")).run_id
     for _ in range(60):
         rig.facade.emit(run_id, ToolEnded(ToolResult("c", ToolOutcome.SUCCEEDED, "x" * 60_000)))
@@ -190,18 +205,12 @@ async def test_a_reader_that_stalls_is_ended_with_its_cursor_and_a_new_watch_los
     await call.read()
     for _ in range(400):
         rig.facade.emit(run_id, ToolEnded(ToolResult("c", ToolOutcome.SUCCEEDED, "x" * 60_000)))
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
 
     # The stream is given up once nothing was taken for the time it has.
     await rig.until(lambda: rig.facade.followers(session_id) == 0)
     seen: list[int] = []
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        while True:
-            message = await call.read()
-            assert isinstance(message, runs_pb2.WatchRunResponse)
-            seen += [event.seq for event in message.events]
-
-    refused = errors.from_rpc(caught.value, rig.address)
+    refused = await the_error_of(call, rig, seen)
     assert isinstance(refused, errors.ResourceExhausted)
     assert refused.reason == "READER_STALLED"
     assert (refused.metadata["session_id"], refused.metadata["epoch"]) == (session_id, "epoch-1")
@@ -219,7 +228,7 @@ async def test_a_slow_reader_slows_nobody(rig: Rig, client: Client, session_id: 
     await slow.read()
     for _ in range(200):
         rig.facade.emit(run_id, ToolEnded(ToolResult("c", ToolOutcome.SUCCEEDED, "x" * 60_000)))
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
     rig.facade.end_run(run_id, RunState.COMPLETED)
 
     with anyio.fail_after(10):
@@ -238,6 +247,7 @@ async def test_a_watch_that_is_left_is_cleaned_up(rig: Rig, client: Client, sess
     await anext(stream)
     assert rig.facade.followers(session_id) == 1
 
+    assert isinstance(stream, AsyncGenerator)
     await stream.aclose()
 
     await rig.until(lambda: rig.facade.followers(session_id) == 0)
@@ -270,7 +280,7 @@ async def test_a_hundred_watchers_see_the_same(rig: Rig, client: Client, session
             for number in range(100):
                 rig.facade.emit(run_id, MessageDelta("m", str(number)))
                 if number % 10 == 0:
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
             rig.facade.end_run(run_id, RunState.COMPLETED)
 
     assert len(seen) == 100
@@ -295,10 +305,7 @@ async def test_a_daemon_that_goes_down_ends_streams_as_draining_and_is_not_servi
     before = time.monotonic()
     await server.stop(5)
 
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        while True:
-            await call.read()
-    refused = errors.from_rpc(caught.value, other.address)
+    refused = await the_error_of(call, other, [])
     assert isinstance(refused, errors.Unavailable)
     assert (refused.reason, refused.retry_after) == ("DRAINING", 1.0)
     assert time.monotonic() - before < 4

@@ -51,13 +51,12 @@ def test_run_passes_agent_directory_and_mode(invoke: Invoke, tmp_path: Path) -> 
     assert [list(line) for line in objects(result)] == [["run"], ["run"]]
 
 
-def test_run_without_an_available_agent_says_why(invoke: Invoke) -> None:
-    agents = [{"name": "claude", "unavailable_reason": "there is no program claude"}]
-    result = invoke(FakeDaemon(agents=agents), "run", "Hi")
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "steprail: no agent is available: claude: there is no program claude\n",
-    )
+def test_run_leaves_it_to_the_daemon_to_say_why_no_agent_is_available(invoke: Invoke, tmp_path: Path) -> None:
+    daemon = FakeDaemon(agents=[{"name": "a", "unavailable_reason": "it has not been probed yet"}, {"name": "b"}])
+    assert invoke(daemon, "run", "-C", str(tmp_path), "Hi").exit_code == 0
+    assert daemon.asked[0] == f"session of a in {tmp_path}"
+    result = invoke(FakeDaemon(), "run", "Hi")
+    assert (result.exit_code, result.stderr) == (1, "steprail: the daemon's configuration names no agent\n")
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,23 @@ BOUNDS = {
 }
 
 spans = st.integers(-2 * SECOND, 60 * SECOND)
-decisions = st.sampled_from([DecisionAction.CONTINUE, DecisionAction.STOP])
+actions = st.sampled_from(DecisionAction)
+errors = st.sampled_from(["", "", "it threw"])
+
+
+#: What befalls a run, or its agent does, against all rules.
+DISASTERS: tuple[RunEvent, ...] = (
+    AgentExited(0, None),
+    ProtocolFailed("not JSON"),
+    PromptConfirmed("p1"),
+    BoundaryCancelled("b1"),
+    ActivityPastGate("ToolStarted"),
+    PermissionAsked("perm", "call", "Bash", "{}", tool_kind=ToolKind.EXECUTE),
+    PermissionAsked("perm", "call", "Read", "{}", "sub", ToolKind.READ),
+)
+
+#: What comes when nobody waits for it any more.
+LATE: tuple[RunEvent, ...] = (*DISASTERS, STOP_PLEASE, ABORT_PLEASE, COMPLETED_TURN, completed(1))
 
 
 class World(RuleBasedStateMachine):
@@ -82,10 +98,21 @@ class World(RuleBasedStateMachine):
     @initialize(
         decider=st.none() | st.builds(Decider, st.just(60 * SECOND), st.sampled_from(OnTimeout)),
         limit=st.none() | st.integers(1, 4),
-        max_steps=st.integers(1, 6),
+        max_steps=st.integers(2, 6),
         mode=st.sampled_from(PermissionMode),
+        calm_steps=st.integers(0, 3),
+        opening=st.sampled_from([(PromptSent, PromptConfirmed)] * 4 + [(PromptSent,), ()]),
     )
-    def begin(self, decider: Decider | None, limit: int | None, max_steps: int, mode: PermissionMode) -> None:
+    def begin(
+        self,
+        *,
+        decider: Decider | None,
+        limit: int | None,
+        max_steps: int,
+        mode: PermissionMode,
+        calm_steps: int,
+        opening: tuple[type[PromptSent | PromptConfirmed], ...],
+    ) -> None:
         rules = () if limit is None else (StopRule("rule-1", StepCountRule(limit)),)
         limits = RunLimits(max_steps, 3_600 * SECOND, 10 * SECOND, 20 * SECOND)
         self.play = Playbook(spec(*rules, decider=decider, limits=limits, mode=mode))
@@ -98,6 +125,25 @@ class World(RuleBasedStateMachine):
         self.decided: dict[str, DecisionAction] = {}
         self.request: StopRequest | None = None
         self.no_more_leave = False
+        self.calm_steps = calm_steps
+        for event in opening:
+            self.happen(event("p1"))
+        self.sent, self.confirmed = PromptSent in opening, PromptConfirmed in opening
+
+    @property
+    def live(self) -> bool:
+        return not self.play.run.view.ended
+
+    @property
+    def working(self) -> bool:
+        """Whether the agent may do something."""
+        return self.live and self.sent and not self.exited
+
+    @property
+    def calm(self) -> bool:
+        """Whether the run is still left to itself, so that it gets somewhere before it is disturbed."""
+        view = self.play.run.view
+        return view.state in {RunState.QUEUED, RunState.RUNNING} and view.step_count < self.calm_steps
 
     def happen(self, event: RunEvent, after: int = 0) -> None:
         self.play.hears(event, after=after)
@@ -138,57 +184,56 @@ class World(RuleBasedStateMachine):
 
     # --- the engine and the agent ------------------------------------------------------------------------------------
 
-    @precondition(lambda self: not self.sent and not self.play.run.view.ended)
+    @precondition(lambda self: self.live and not self.sent)
     @rule(after=spans)
     def prompt_sent(self, after: int) -> None:
         self.sent = True
         self.happen(PromptSent("p1"), after)
 
-    @precondition(lambda self: self.sent)
+    @precondition(lambda self: self.live and self.sent and not self.confirmed)
     @rule(after=spans)
     def prompt_confirmed(self, after: int) -> None:
         self.confirmed = True
         self.happen(PromptConfirmed("p1"), after)
 
-    @precondition(lambda self: not self.exited)
+    @precondition(lambda self: self.working)
     @rule(after=spans)
     def step_completed(self, after: int) -> None:
+        self.complete_step(after)
+
+    @precondition(lambda self: self.working and not self.play.run.gated)
+    @rule(after=spans)
+    def step_completed_in_order(self, after: int) -> None:
+        self.complete_step(after)
+
+    def complete_step(self, after: int) -> None:
         self.boundaries += 1
         event = completed(self.play.run.view.step_count + 1)
         self.happen(event.__class__(f"b{self.boundaries}", event.step, event.session_steps), after)
 
-    @precondition(lambda self: not self.exited and self.sent)
+    @precondition(lambda self: self.working and not self.calm)
     @rule(reason=st.sampled_from(TurnEndReason), after=spans)
     def turn_ended(self, reason: TurnEndReason, after: int) -> None:
+        self.end_turn(reason, after)
+
+    @precondition(lambda self: self.working and self.play.run.view.state in {RunState.STOPPING, RunState.ABORTING})
+    @rule(after=spans)
+    def turn_ended_as_told(self, after: int) -> None:
+        stopping = self.play.run.view.state is RunState.STOPPING
+        self.end_turn(TurnEndReason.STOP_CONDITION if stopping else TurnEndReason.ABORTED, after)
+
+    def end_turn(self, reason: TurnEndReason, after: int) -> None:
         self.turns.append(reason)
         self.happen(TurnEnded(reason, "raw", "text"), after)
 
-    @precondition(lambda self: not self.exited)
-    @rule(
-        event=st.sampled_from(
-            [
-                BoundaryCancelled("b1"),
-                ActivityPastGate("ToolStarted"),
-                PermissionAsked("perm", "call", "Bash", "{}", tool_kind=ToolKind.EXECUTE),
-                PermissionAsked("perm", "call", "Read", "{}", "sub", ToolKind.READ),
-            ]
-        )
-    )
-    def agent_misbehaves(self, event: RunEvent) -> None:
-        self.happen(event)
+    @precondition(lambda self: self.working and not self.calm)
+    @rule(event=st.sampled_from(DISASTERS), after=spans)
+    def disaster(self, event: RunEvent, after: int) -> None:
+        self.exited = isinstance(event, AgentExited)
+        self.confirmed |= self.sent and isinstance(event, PromptConfirmed)
+        self.happen(event, after)
 
-    @precondition(lambda self: not self.exited)
-    @rule()
-    def protocol_failed(self) -> None:
-        self.happen(ProtocolFailed("not JSON"))
-
-    @precondition(lambda self: not self.exited)
-    @rule(code=st.sampled_from([0, 1]), after=spans)
-    def exits(self, code: int, after: int) -> None:
-        self.exited = True
-        self.happen(AgentExited(code, None), after)
-
-    @precondition(lambda self: not self.sent and self.play.run.view.state is RunState.QUEUED)
+    @precondition(lambda self: self.live and not self.sent and not self.calm)
     @rule()
     def start_failed(self) -> None:
         self.exited = True
@@ -196,20 +241,23 @@ class World(RuleBasedStateMachine):
 
     # --- clients, timers, the daemon ---------------------------------------------------------------------------------
 
+    @precondition(lambda self: self.live and not self.calm)
     @rule(after=spans)
     def stop(self, after: int) -> None:
         self.happen(STOP_PLEASE, after)
 
+    @precondition(lambda self: self.live and not self.calm)
     @rule(after=spans)
     def abort(self, after: int) -> None:
         self.happen(ABORT_PLEASE, after)
 
-    @rule(number=st.integers(1, 4), action=decisions, error=st.sampled_from(["", "it threw"]), after=spans)
+    @precondition(lambda self: self.live)
+    @rule(number=st.integers(1, 4), action=actions, error=errors, after=spans)
     def decide_something(self, number: int, action: DecisionAction, error: str, after: int) -> None:
         self.decide(DecisionSubmitted(step_id(number), action, "ann", error=error), after)
 
     @precondition(lambda self: self.play.run.view.pending_decision is not None)
-    @rule(action=decisions, error=st.sampled_from(["", "it threw"]), twice=st.booleans(), after=spans)
+    @rule(action=actions, error=errors, twice=st.booleans(), after=spans)
     def decide_rightly(self, action: DecisionAction, error: str, twice: bool, after: int) -> None:
         event = DecisionSubmitted(step_id(self.play.run.view.step_count), action, "ann", error=error)
         self.decide(event, after)
@@ -221,27 +269,33 @@ class World(RuleBasedStateMachine):
         if pending is not None and pending.step_id == event.step_id:
             self.happen(event, after)
         else:
-            assert isinstance(self.play.refuses(event, "DECISION_NOT_PENDING"), WrongState)
+            self.play.refuses(event, "DECISION_NOT_PENDING")
 
-    @precondition(lambda self: self.timers)
+    @precondition(lambda self: self.timers and not self.calm)
     @rule(data=st.data())
     def timer_fires(self, data: st.DataObject) -> None:
-        timer = data.draw(st.sampled_from(sorted(self.timers)))
+        self.fire(data.draw(st.sampled_from(sorted(self.timers))))
+
+    def fire(self, timer: Timer) -> None:
         self.timers.remove(timer)
         self.happen(TimerFired(timer))
 
-    @precondition(lambda self: self.past_timers and self.play.run.view.state is not RunState.QUEUED)
+    @precondition(lambda self: self.past_timers - self.timers)
     @rule(data=st.data())
     def cancelled_timer_fires(self, data: st.DataObject) -> None:
-        timer = data.draw(st.sampled_from(sorted(self.past_timers)))
-        if timer not in self.timers:
-            self.happen(TimerFired(timer))
-            assert self.play.commands == []
+        self.happen(TimerFired(data.draw(st.sampled_from(sorted(self.past_timers - self.timers)))))
+        assert self.play.commands == []
 
-    @precondition(lambda self: not self.play.run.view.ended)
+    @precondition(lambda self: self.live and not self.calm)
     @rule(after=spans)
     def daemon_restarts(self, after: int) -> None:
         self.happen(DaemonRestarted(), after)
+
+    @precondition(lambda self: not self.live)
+    @rule(event=st.sampled_from(LATE))
+    def something_comes_late(self, event: RunEvent) -> None:
+        self.happen(event)
+        assert self.play.commands == []
 
     # --- what holds always -------------------------------------------------------------------------------------------
 
@@ -287,16 +341,14 @@ class World(RuleBasedStateMachine):
         if not hasattr(self, "play"):
             return
         for _ in range(len(Timer)):
-            if self.timers and not self.play.run.view.ended:
-                timer = max(self.timers)
-                self.timers.remove(timer)
-                self.happen(TimerFired(timer))
+            if self.timers and self.live:
+                self.fire(max(self.timers))
         self.happen(AgentExited(0, None))
-        assert self.play.run.view.ended
+        assert not self.live
 
 
 TestAnyInterleaving = World.TestCase
-TestAnyInterleaving.settings = settings(max_examples=150, stateful_step_count=25)
+TestAnyInterleaving.settings = settings(max_examples=300, stateful_step_count=15)
 
 
 def test_an_abort_against_a_stop_a_decision_the_end_and_the_exit_ends_the_run_once_in_every_order() -> None:

@@ -131,6 +131,7 @@ def test_what_else_an_earlier_turn_leaves_behind_is_ignored() -> None:
     play = queued().hears(BoundaryCancelled("b9")).says()
     play.hears(ActivityPastGate("MessageStarted")).says()
     play.hears(COMPLETED_TURN).says()
+    play.hears(PromptConfirmed("p0")).says()
     play.ends_in(RunState.QUEUED)
 
 

@@ -136,7 +136,11 @@ def from_rpc(error: grpc.aio.AioRpcError, address: str) -> StepRailError:
 
 def _refusal(error: grpc.aio.AioRpcError) -> Refusal:
     code, message = error.code(), error.details() or error.code().name
-    status = rpc_status.from_call(error)
+    try:
+        status = rpc_status.from_call(error)
+    except ValueError:
+        # What stands between us and the daemon changed the code or the message; the details are not of this error.
+        status = None
     reason, metadata, fields, retry_after = "", {}, {}, None
     for packed in status.details if status is not None else ():
         info = error_details_pb2.ErrorInfo()

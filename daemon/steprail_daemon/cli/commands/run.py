@@ -81,9 +81,11 @@ def command(
 
 
 async def _first_available(daemon: Daemon) -> str:
+    """Give the first agent that is available, or the first at all: the daemon looks at it anew and says what is wrong.
+
+    A daemon that has just begun may not have looked at its agents yet.
+    """
     agents = await daemon.list_agents()
-    for agent in agents:
-        if agent.get("available"):
-            return str(agent["name"])
-    reasons = "; ".join(f"{agent['name']}: {agent.get('unavailable_reason', '')}" for agent in agents)
-    raise Problem(f"no agent is available: {reasons}")
+    if not agents:
+        raise Problem("the daemon's configuration names no agent")
+    return str(next((agent for agent in agents if agent.get("available")), agents[0])["name"])

@@ -3,8 +3,8 @@
 It speaks the stream-json protocol of Claude Code 2.1.332 as far as the daemon needs it. The prompt is a JSON object
 that says what to do: `{"mode": "flood", "count": N, "write": "chunk" | "line", "report": PATH}` writes N results of
 tools, `{"mode": "steps", "count": N, "gap_ns": G, "report": PATH}` works through N steps and times each boundary, from
-before the boundary's line is written until its answer was read. What was measured is written to PATH as JSON, times in
-nanoseconds of the monotonic clock.
+before the boundary's line is written until its answer was read. What was measured is written to PATH, a file or a
+named pipe, as JSON, times in nanoseconds of the monotonic clock.
 
 With `--bare PROMPT` there is no handshake: it does what PROMPT says as soon as a line arrives. The limits use that.
 """
@@ -142,10 +142,8 @@ class Agent:
             report: dict[str, Any] = flood(prompt["count"], prompt["write"])
         else:
             report = self._steps(prompt["count"], prompt["gap_ns"])
-        path = prompt["report"]
-        with open(f"{path}.part", "w", encoding="utf-8") as file:  # noqa: PTH123  pathlib slows the start
+        with open(prompt["report"], "w", encoding="utf-8") as file:  # noqa: PTH123  pathlib slows the start
             json.dump(report, file)
-        os.replace(f"{path}.part", path)  # noqa: PTH105
         return bool(report.get("stopped"))
 
     def _steps(self, count: int, gap_ns: int) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +34,42 @@ def read_report(path: Path) -> dict[str, Any]:
     report: dict[str, Any] = json.loads(path.read_text())
     path.unlink()
     return report
+
+
+class ReportPipe:
+    """A named pipe at `path` for the report of a process that is not our child. Reading it wakes nobody else.
+
+    To be made before that process is told to write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.mkfifo(path)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def read(self) -> dict[str, Any]:
+        """Wait for the report.
+
+        Raises:
+            TimeoutError: there was none within `PATIENCE`.
+        """
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        text = b""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                raise TimeoutError(f"no report came through {self.path} in {PATIENCE:g} s")
+            part = os.read(self._descriptor, 1 << 16)
+            if not part:
+                report: dict[str, Any] = json.loads(text)
+                return report
+            text += part
+
+    def close(self) -> None:
+        """Remove it."""
+        os.close(self._descriptor)
+        self.path.unlink()
 
 
 @contextmanager

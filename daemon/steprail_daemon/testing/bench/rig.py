@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,16 @@ import msgspec
 from steprail.v1 import events_pb2, rules_pb2, runs_pb2, runs_pb2_grpc, sessions_pb2, sessions_pb2_grpc
 from steprail_daemon.cli.commands.serve import parent_argv, prepare_state
 from steprail_daemon.config.load import load_config
-from steprail_daemon.testing.bench.processes import AGENT_ARGV, PATIENCE, finish, module_argv, read_report, run, running
+from steprail_daemon.testing.bench.processes import (
+    AGENT_ARGV,
+    PATIENCE,
+    ReportPipe,
+    finish,
+    module_argv,
+    read_report,
+    run,
+    running,
+)
 
 #: A rule that never matches here.
 NEVER = rules_pb2.StopRule(id="never", step_count=rules_pb2.StepCountRule(at_least=1_000_000))
@@ -124,15 +133,17 @@ class Rig:
 
     def flood(self, count: int, write: str, watchers: int = 1) -> Flood:
         """Let the agent write `count` results while clients count them."""
-        seen, written = self.directory / "seen", self.directory / "written"
+        seen = self.directory / "seen"
         session = self.session()
-        with self.watching(count, seen, after_seq=session.last_seq, epoch=session.epoch, watchers=watchers) as client:
+        watching = self.watching(count, seen, after_seq=session.last_seq, epoch=session.epoch, watchers=watchers)
+        with watching as client, closing(ReportPipe(self.directory / "written")) as written:
             before = self.cpu_seconds()
-            run_id = self.start_run({"mode": "flood", "count": count, "write": write, "report": str(written)})
+            run_id = self.start_run({"mode": "flood", "count": count, "write": write, "report": str(written.path)})
+            agent_report = written.read()
             finish(client, "the watching client")
             cpu_s = self.cpu_seconds() - before
         self.wait_completed(run_id)
-        client_report, agent_report = read_report(seen), read_report(written)
+        client_report = read_report(seen)
         return Flood(
             seconds=(client_report["ended_ns"] - agent_report["begun_ns"]) / 1e9,
             cpu_s=cpu_s,
@@ -153,22 +164,24 @@ class Rig:
 
     def steps(self, count: int, gap_ns: int) -> list[int]:
         """Let the agent work through steps under a rule that never matches; gives its waits in nanoseconds."""
-        prompt, report = self._steps_prompt(count, gap_ns)
-        self.wait_completed(self.start_run(prompt, with_rule=True))
-        waits: list[int] = read_report(report)["waits_ns"]
+        with closing(ReportPipe(self.directory / "waits")) as report:
+            run_id = self.start_run(_steps(count, gap_ns, report.path), with_rule=True)
+            waits: list[int] = report.read()["waits_ns"]
+        self.wait_completed(run_id)
         return waits
 
     def steps_with_client(self, count: int, gap_ns: int) -> list[int]:
         """Let the agent work through steps that a client decides about; gives its waits in nanoseconds."""
-        prompt, report = self._steps_prompt(count, gap_ns)
+        report = self.directory / "waits"
         argv = module_argv("client", "decide", f"--address={self.address}", f"--session={self.session_id}")
-        run([*argv, f"--prompt={json.dumps(prompt)}"], "the deciding client", stdout=subprocess.DEVNULL)
+        prompt = json.dumps(_steps(count, gap_ns, report))
+        run([*argv, f"--prompt={prompt}"], "the deciding client", stdout=subprocess.DEVNULL)
         waits: list[int] = read_report(report)["waits_ns"]
         return waits
 
-    def _steps_prompt(self, count: int, gap_ns: int) -> tuple[dict[str, Any], Path]:
-        report = self.directory / "waits"
-        return {"mode": "steps", "count": count, "gap_ns": gap_ns, "report": str(report)}, report
+
+def _steps(count: int, gap_ns: int, report: Path) -> dict[str, Any]:
+    return {"mode": "steps", "count": count, "gap_ns": gap_ns, "report": str(report)}
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -42,6 +42,9 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # Tells a dead peer from a silent one. Daemons take pings every 10 s.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
 )
 
 
@@ -77,6 +80,3 @@ async def answer(call: Awaitable[T], address: str) -> T:
         return await call
     except grpc.aio.AioRpcError as error:
         raise from_rpc(error, address) from None
-
-
-Stub = Any

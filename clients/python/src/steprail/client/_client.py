@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -14,7 +12,8 @@ from google.protobuf import duration_pb2
 
 from steprail.client._channel import CALL_SECONDS, answer, default_address, new_request_id, open_channel
 from steprail.client._control import Control
-from steprail.errors import ConnectionFailed, StepRailError, Unavailable, from_rpc
+from steprail.client._watch import Watch
+from steprail.errors import from_rpc
 from steprail.v1 import (
     agents_pb2,
     agents_pb2_grpc,
@@ -28,10 +27,8 @@ from steprail.v1 import (
     steps_pb2,
 )
 
-#: Seconds for which a watch tries to come back to a daemon that went away before it gives up.
-PATIENCE_SECONDS = 60.0
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 2.0
+Req = TypeVar("Req")
+Rep = TypeVar("Rep")
 
 
 class Client:
@@ -48,9 +45,9 @@ class Client:
     async def __aenter__(self) -> Client:
         """Open the channel; the first call connects."""
         channel = self._channel = open_channel(self.address)
-        self._agents: Any = agents_pb2_grpc.AgentServiceStub(channel)
-        self._sessions: Any = sessions_pb2_grpc.SessionServiceStub(channel)
-        self._runs: Any = runs_pb2_grpc.RunServiceStub(channel)
+        self._agents = agents_pb2_grpc.AgentServiceStub(channel)
+        self._sessions = sessions_pb2_grpc.SessionServiceStub(channel)
+        self._runs = runs_pb2_grpc.RunServiceStub(channel)
         return self
 
     async def __aexit__(
@@ -61,7 +58,9 @@ class Client:
             await self._channel.close()
             self._channel = None
 
-    async def _ask(self, method: Any, request: Any, timeout: float | None = None) -> Any:
+    async def _ask(
+        self, method: grpc.aio.UnaryUnaryMultiCallable[Req, Rep], request: Req, timeout: float | None = None
+    ) -> Rep:
         return await answer(method(request, timeout=self.timeout if timeout is None else timeout), self.address)
 
     # --- the daemon and its agents ---
@@ -69,13 +68,12 @@ class Client:
     async def get_server_info(self, *, timeout: float | None = None) -> agents_pb2.ServerInfo:
         """Give version, limits and agents."""
         reply = await self._ask(self._agents.GetServerInfo, agents_pb2.GetServerInfoRequest(), timeout)
-        info: agents_pb2.ServerInfo = reply.server_info
-        return info
+        return reply.server_info
 
     async def list_agents(self) -> list[agents_pb2.Agent]:
         """Give the configured agents."""
-        reply = await self._ask(self._agents.ListAgents, agents_pb2.ListAgentsRequest())
-        return list(reply.agents)
+        request = agents_pb2.ListAgentsRequest()
+        return [item async for item in self._pages(self._agents.ListAgents, request, "agents")]
 
     # --- sessions ---
 
@@ -97,14 +95,12 @@ class Client:
             model=model,
             request_id=new_request_id(),
         )
-        session: sessions_pb2.Session = (await self._ask(self._sessions.CreateSession, request)).session
-        return session
+        return (await self._ask(self._sessions.CreateSession, request)).session
 
     async def get_session(self, session_id: str) -> sessions_pb2.Session:
         """Give a session."""
         request = sessions_pb2.GetSessionRequest(session_id=session_id)
-        session: sessions_pb2.Session = (await self._ask(self._sessions.GetSession, request)).session
-        return session
+        return (await self._ask(self._sessions.GetSession, request)).session
 
     async def list_sessions(self) -> list[sessions_pb2.Session]:
         """Give all sessions, newest first."""
@@ -114,8 +110,7 @@ class Client:
     async def close_session(self, session_id: str, *, force: bool = False) -> sessions_pb2.Session:
         """End a session and its processes; with `force` also a live run."""
         request = sessions_pb2.CloseSessionRequest(session_id=session_id, force=force, request_id=new_request_id())
-        session: sessions_pb2.Session = (await self._ask(self._sessions.CloseSession, request)).session
-        return session
+        return (await self._ask(self._sessions.CloseSession, request)).session
 
     # --- runs ---
 
@@ -133,8 +128,7 @@ class Client:
         request = self.start_request(
             session_id, prompt, stop_rules=stop_rules, decider=decider, limits=limits, labels=labels
         )
-        run: runs_pb2.Run = (await self._ask(self._runs.StartRun, request)).run
-        return run
+        return (await self._ask(self._runs.StartRun, request)).run
 
     def start_request(
         self,
@@ -171,8 +165,7 @@ class Client:
         request = self.continue_request(
             run_id, prompt, stop_rules=stop_rules, decider=decider, limits=limits, labels=labels
         )
-        run: runs_pb2.Run = (await self._ask(self._runs.ContinueRun, request)).run
-        return run
+        return (await self._ask(self._runs.ContinueRun, request)).run
 
     def continue_request(
         self,
@@ -199,35 +192,31 @@ class Client:
     async def stop_run(self, run_id: str, reason: str = "") -> runs_pb2.Run:
         """Ask for a stop at the next boundary."""
         request = runs_pb2.StopRunRequest(run_id=run_id, reason=reason, request_id=new_request_id())
-        run: runs_pb2.Run = (await self._ask(self._runs.StopRun, request)).run
-        return run
+        return (await self._ask(self._runs.StopRun, request)).run
 
     async def abort_run(self, run_id: str, reason: str = "") -> runs_pb2.Run:
         """Cut a run off."""
         request = runs_pb2.AbortRunRequest(run_id=run_id, reason=reason, request_id=new_request_id())
-        run: runs_pb2.Run = (await self._ask(self._runs.AbortRun, request)).run
-        return run
+        return (await self._ask(self._runs.AbortRun, request)).run
 
     async def submit_decision(
         self,
         run_id: str,
         step_id: str,
-        action: decisions_pb2.DecisionAction.ValueType,
+        action: decisions_pb2.DecisionAction.ValueType = decisions_pb2.DECISION_ACTION_UNSPECIFIED,
         *,
         reason: str = "",
         error: str = "",
     ) -> decisions_pb2.Decision:
-        """Decide about the step that waits, or with `error` say that none could be made."""
+        """Decide about the step that waits, or with `error` alone say that no decision could be made."""
         request = runs_pb2.SubmitDecisionRequest(
             run_id=run_id, step_id=step_id, action=action, reason=reason, error=error, request_id=new_request_id()
         )
-        decision: decisions_pb2.Decision = (await self._ask(self._runs.SubmitDecision, request)).decision
-        return decision
+        return (await self._ask(self._runs.SubmitDecision, request)).decision
 
     async def get_run(self, run_id: str) -> runs_pb2.Run:
         """Give a run."""
-        run: runs_pb2.Run = (await self._ask(self._runs.GetRun, runs_pb2.GetRunRequest(run_id=run_id))).run
-        return run
+        return (await self._ask(self._runs.GetRun, runs_pb2.GetRunRequest(run_id=run_id))).run
 
     async def list_runs(self, session_id: str = "") -> list[runs_pb2.Run]:
         """Give the runs of a session, or of all, newest first."""
@@ -239,11 +228,14 @@ class Client:
         request = runs_pb2.ListStepsRequest(run_id=run_id)
         return [item async for item in self._pages(self._runs.ListSteps, request, "steps")]
 
-    async def get_step(self, run_id: str, number: int) -> steps_pb2.Step:
-        """Give one step."""
-        request = runs_pb2.GetStepRequest(run_id=run_id, number=number)
-        step: steps_pb2.Step = (await self._ask(self._runs.GetStep, request)).step
-        return step
+    async def get_step(self, run_id: str, step: int | str) -> steps_pb2.Step:
+        """Give one step, by its number or its id."""
+        request = (
+            runs_pb2.GetStepRequest(run_id=run_id, number=step)
+            if isinstance(step, int)
+            else runs_pb2.GetStepRequest(run_id=run_id, step_id=step)
+        )
+        return (await self._ask(self._runs.GetStep, request)).step
 
     async def wait_run(
         self,
@@ -255,8 +247,7 @@ class Client:
         """Wait until a run ended (or needs attention), at most `timeout`; gives it as it is then."""
         spans = duration_pb2.Duration(nanos=int(timeout % 1 * 1e9), seconds=int(timeout))
         request = runs_pb2.WaitRunRequest(run_id=run_id, until=until, timeout=spans)
-        run: runs_pb2.Run = (await self._ask(self._runs.WaitRun, request, timeout + self.timeout)).run
-        return run
+        return (await self._ask(self._runs.WaitRun, request, timeout + self.timeout)).run
 
     async def read_blob(self, blob_id: str) -> bytes:
         """Give the whole of a content that was cut or left out."""
@@ -271,12 +262,15 @@ class Client:
     # --- streams ---
 
     async def watch_run(self, run_id: str, *, after_seq: int = 0, epoch: str = "") -> AsyncIterator[events_pb2.Event]:
-        """Give every event of a run, recorded ones first, until its end; it comes back to a daemon that restarts."""
+        """Give every event of a run, recorded ones first, until its end; it comes back to a daemon that restarts.
+
+        `after_seq` and `epoch` are where to go on: the last event seen, and the epoch of the session.
+        """
 
         def open_stream(seq: int, of: str) -> Any:
             return self._runs.WatchRun(runs_pb2.WatchRunRequest(run_id=run_id, after_seq=seq, epoch=of))
 
-        async for event in self._watch(open_stream, after_seq, epoch):
+        async for event in Watch(open_stream, self.address, after_seq=after_seq, epoch=epoch).events():
             yield event
 
     async def watch_session(
@@ -288,33 +282,8 @@ class Client:
             request = sessions_pb2.WatchSessionRequest(session_id=session_id, after_seq=seq, epoch=of)
             return self._sessions.WatchSession(request)
 
-        async for event in self._watch(open_stream, after_seq, epoch):
+        async for event in Watch(open_stream, self.address, after_seq=after_seq, epoch=epoch).events():
             yield event
-
-    async def _watch(self, open_stream: Any, after_seq: int, epoch: str) -> AsyncIterator[events_pb2.Event]:
-        pause = _FIRST_PAUSE
-        give_up = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            call = open_stream(after_seq, epoch if after_seq else "")
-            try:
-                async for message in call:
-                    if message.HasField("heartbeat"):
-                        epoch = message.heartbeat.epoch
-                    for event in message.events:
-                        after_seq = event.seq
-                        yield event
-                    pause = _FIRST_PAUSE
-                    give_up = time.monotonic() + PATIENCE_SECONDS
-                return
-            except grpc.aio.AioRpcError as error:
-                raised = from_rpc(error, self.address)
-                if not _comes_back(raised) or time.monotonic() > give_up:
-                    raise raised from None
-            finally:
-                # A call that is only dropped is never collected (grpc/grpc#43462).
-                call.cancel()
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
 
     def control(
         self,
@@ -340,7 +309,7 @@ class Client:
             first.request_id = continue_run.request_id
         else:
             first.attach.CopyFrom(runs_pb2.AttachRun(run_id=attach, after_seq=after_seq, epoch=epoch))
-        return Control(self._runs.ControlRun(), first, self.address)
+        return Control(self._runs.ControlRun(), first, self.address, self.timeout)
 
     async def _pages(self, method: Any, request: Any, field: str) -> AsyncIterator[Any]:
         while True:
@@ -350,7 +319,3 @@ class Client:
             if not reply.next_page_token:
                 return
             request.page_token = reply.next_page_token
-
-
-def _comes_back(error: StepRailError) -> bool:
-    return isinstance(error, ConnectionFailed | Unavailable)

@@ -1,0 +1,322 @@
+"""Requests are read or refused field by field."""
+
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steprail.v1 import decisions_pb2, rules_pb2, runs_pb2, sessions_pb2
+from steprail_daemon.core.errors import Invalid, StepRailError, WrongState
+from steprail_daemon.core.model import (
+    DecisionAction,
+    OnTimeout,
+    OnUnknown,
+    PermissionMode,
+    RuleScope,
+    StepCountRule,
+    StopRule,
+)
+from steprail_daemon.engine.facade import ContinueRun, CreateSession, DeciderRequest, LimitsRequest, StartRun
+from steprail_daemon.service import checks, decode
+from steprail_daemon.service.unsupported import UNSUPPORTED, refuse_unsupported
+
+PROMPT = runs_pb2.Prompt(parts=[runs_pb2.PromptPart(text="go")])
+CLIENT = decisions_pb2.DECIDER_MODE_CLIENT
+
+
+def count(at_least: int, **fields: Any) -> rules_pb2.StopRule:
+    return rules_pb2.StopRule(step_count=rules_pb2.StepCountRule(at_least=at_least), **fields)
+
+
+def start(**fields: Any) -> StartRun:
+    request = runs_pb2.StartRunRequest(**{"session_id": "s", "prompt": PROMPT, **fields})
+    return decode.start_run(request, "me", 8)
+
+
+def test_a_session_is_asked_for_with_all_that_is_honoured() -> None:
+    request = sessions_pb2.CreateSessionRequest(
+        agent="claude",
+        cwd="/work",
+        labels={"a": "b"},
+        permission_mode=sessions_pb2.PERMISSION_MODE_BYPASS,
+        model="m",
+        request_id="r",
+    )
+
+    assert decode.create_session(request, "me") == CreateSession(
+        agent="claude",
+        cwd="/work",
+        labels={"a": "b"},
+        permission_mode=PermissionMode.BYPASS,
+        model="m",
+        identity="me",
+    )
+
+
+def test_a_run_is_asked_for_with_all_that_is_honoured() -> None:
+    found = start(
+        stop_rules=[count(3), count(5, id="mine", reason="why", on_unknown=rules_pb2.ON_UNKNOWN_STOP)],
+        decider=decisions_pb2.Decider(
+            mode=CLIENT,
+            timeout=Duration(seconds=2, nanos=5),
+            on_timeout=decisions_pb2.ON_TIMEOUT_ABORT,
+            on_disconnect=decisions_pb2.ON_DISCONNECT_WAIT,
+        ),
+        limits=rules_pb2.RunLimits(max_steps=7, hard_timeout=Duration(seconds=9)),
+        queue=runs_pb2.QUEUE_MODE_REJECT,
+        labels={"a": "b"},
+        request_id="r",
+    )
+
+    assert found == StartRun(
+        session_id="s",
+        prompt="go",
+        stop_rules=(
+            StopRule("rule-1", StepCountRule(3, RuleScope.RUN), "", OnUnknown.REFUSE),
+            StopRule("mine", StepCountRule(5, RuleScope.RUN), "why", OnUnknown.STOP),
+        ),
+        decider=DeciderRequest(2_000_000_005, OnTimeout.ABORT),
+        limits=LimitsRequest(7, 9_000_000_000),
+        labels={"a": "b"},
+        request_id="r",
+        identity="me",
+    )
+
+
+def test_absent_and_empty_differ_when_a_run_is_continued() -> None:
+    absent = decode.continue_run(runs_pb2.ContinueRunRequest(run_id="r"), "me", 8)
+    empty = decode.continue_run(
+        runs_pb2.ContinueRunRequest(
+            run_id="r",
+            stop_rules=rules_pb2.StopRuleSet(),
+            decider=decisions_pb2.Decider(),
+            limits=rules_pb2.RunLimits(),
+            allow_inexact_stop=False,
+        ),
+        "me",
+        8,
+    )
+
+    assert absent == ContinueRun(run_id="r", identity="me")
+    assert empty == ContinueRun(
+        run_id="r", stop_rules=(), inherit_decider=False, decider=None, limits=LimitsRequest(), identity="me"
+    )
+
+
+def test_the_texts_of_a_prompt_follow_each_other_line_by_line() -> None:
+    parts = [runs_pb2.PromptPart(text="one"), runs_pb2.PromptPart(text="two")]
+
+    assert start(prompt=runs_pb2.Prompt(parts=parts)).prompt == "one\ntwo"
+
+
+def test_rules_without_an_id_are_numbered_past_names_that_are_taken() -> None:
+    rules = [count(1, id="rule-2"), count(2), count(3), count(4, id="rule-1")]
+
+    ids = [rule.rule_id for rule in start(stop_rules=rules).stop_rules]
+
+    assert ids[0] == "rule-2"
+    assert ids[3] == "rule-1"
+    assert len(set(ids)) == 4
+
+
+@given(
+    st.lists(st.none() | st.integers(1, 9).map(lambda n: f"rule-{n}"), max_size=8, unique_by=lambda i: i or object())
+)
+def test_rule_ids_are_always_unique_and_given_ones_kept(given_ids: list[str | None]) -> None:
+    rules = [count(1, id=rule_id or "") for rule_id in given_ids]
+
+    ids = [rule.rule_id for rule in start(stop_rules=rules).stop_rules]
+
+    assert len(set(ids)) == len(ids)
+    assert [one for one, wanted in zip(ids, given_ids, strict=True) if wanted] == [i for i in given_ids if i]
+
+
+def session(**fields: Any) -> CreateSession:
+    return decode.create_session(sessions_pb2.CreateSessionRequest(**{"agent": "claude", "cwd": "/w", **fields}), "me")
+
+
+def continued(**fields: Any) -> ContinueRun:
+    return decode.continue_run(runs_pb2.ContinueRunRequest(**{"run_id": "r", **fields}), "me", 8)
+
+
+def decide(**fields: Any) -> Any:
+    return decode.decision(runs_pb2.SubmitDecisionRequest(**{"step_id": "s", **fields}))
+
+
+TOO_LONG = "x" * 65
+BAD = [
+    (lambda: session(agent=""), "FIELD_INVALID", "agent"),
+    (lambda: session(cwd=""), "CWD_INVALID", "cwd"),
+    (lambda: session(cwd="/" + "x" * 4096), "FIELD_INVALID", "cwd"),
+    (lambda: session(permission_mode=99), "FIELD_INVALID", "permission_mode"),
+    (lambda: session(labels={str(n): "" for n in range(65)}), "FIELD_INVALID", "labels"),
+    (lambda: session(labels={"": "v"}), "FIELD_INVALID", "labels"),
+    (lambda: start(session_id=""), "FIELD_INVALID", "session_id"),
+    (lambda: start(session_id=TOO_LONG), "FIELD_INVALID", "session_id"),
+    (lambda: start(request_id=TOO_LONG), "FIELD_INVALID", "request_id"),
+    (lambda: start(prompt=None), "PROMPT_INVALID", "prompt.parts"),
+    (lambda: start(prompt=runs_pb2.Prompt(parts=[runs_pb2.PromptPart(text=" \n")])), "PROMPT_INVALID", "prompt.parts"),
+    (lambda: start(prompt=runs_pb2.Prompt(parts=[runs_pb2.PromptPart()])), "PROMPT_INVALID", "prompt.parts[0]"),
+    (
+        lambda: start(prompt=runs_pb2.Prompt(parts=[runs_pb2.PromptPart(text="x")] * 257)),
+        "PROMPT_INVALID",
+        "prompt.parts",
+    ),
+    (
+        lambda: start(prompt=runs_pb2.Prompt(parts=[runs_pb2.PromptPart(text="x", full_size=1)])),
+        "FIELD_INVALID",
+        "prompt.parts[0]",
+    ),
+    (lambda: start(stop_rules=[rules_pb2.StopRule()]), "RULE_INVALID", "stop_rules[0]"),
+    (lambda: start(stop_rules=[count(0)]), "RULE_INVALID", "stop_rules[0].step_count.at_least"),
+    (lambda: start(stop_rules=[count(1, id=TOO_LONG)]), "RULE_INVALID", "stop_rules[0].id"),
+    (lambda: start(stop_rules=[count(1, reason="x" * 1025)]), "RULE_INVALID", "stop_rules[0].reason"),
+    (lambda: start(stop_rules=[count(1, on_unknown=9)]), "RULE_INVALID", "stop_rules[0].on_unknown"),
+    (lambda: start(stop_rules=[count(1, id="a"), count(2, id="a")]), "RULE_INVALID", "stop_rules[1].id"),
+    (lambda: start(stop_rules=[count(1)] * 9), "RULE_INVALID", "stop_rules"),
+    (
+        lambda: start(stop_rules=[count(1), rules_pb2.StopRule(cost=rules_pb2.CostRule(at_least_micro_usd=1))]),
+        "RULE_INVALID",
+        "stop_rules[1].cost",
+    ),
+    (
+        lambda: start(stop_rules=[rules_pb2.StopRule(any_of=rules_pb2.RuleGroup(rules=[count(1)]))]),
+        "RULE_INVALID",
+        "stop_rules[0].any_of",
+    ),
+    (
+        lambda: continued(stop_rules=rules_pb2.StopRuleSet(rules=[count(0)])),
+        "RULE_INVALID",
+        "stop_rules.rules[0].step_count.at_least",
+    ),
+    (lambda: start(decider=decisions_pb2.Decider(mode=17)), "FIELD_INVALID", "decider.mode"),  # type: ignore[arg-type]
+    (
+        lambda: start(decider=decisions_pb2.Decider(timeout=Duration(seconds=1))),
+        "FIELD_INVALID",
+        "decider.mode",
+    ),
+    (
+        lambda: start(decider=decisions_pb2.Decider(mode=CLIENT, timeout=Duration(seconds=-1))),
+        "FIELD_INVALID",
+        "decider.timeout",
+    ),
+    (
+        lambda: start(decider=decisions_pb2.Decider(mode=CLIENT, on_timeout=9)),  # type: ignore[arg-type]
+        "FIELD_INVALID",
+        "decider.on_timeout",
+    ),
+    (
+        lambda: start(limits=rules_pb2.RunLimits(hard_timeout=Duration(seconds=2**62))),
+        "FIELD_INVALID",
+        "limits.hard_timeout",
+    ),
+    (lambda: continued(run_id=""), "FIELD_INVALID", "run_id"),
+    (lambda: continued(prompt=runs_pb2.Prompt()), "PROMPT_INVALID", "prompt.parts"),
+    (decide, "FIELD_INVALID", "action"),
+    (lambda: decide(action=17), "FIELD_INVALID", "action"),
+    (lambda: decide(action=1, step_id=""), "FIELD_INVALID", "step_id"),
+    (lambda: decide(action=1, reason="x" * 4097), "FIELD_INVALID", "reason"),
+    (lambda: decide(error="x" * 4097), "FIELD_INVALID", "error"),
+    (lambda: decide(error="e", action=1), "FIELD_INVALID", "action"),
+]
+
+
+@pytest.mark.parametrize(("ask", "reason", "field"), BAD, ids=[f"{reason}-{field}" for _, reason, field in BAD])
+def test_a_bad_field_is_refused_by_its_path_with_what_is_accepted(ask: Any, reason: str, field: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        ask()
+
+    assert (caught.value.reason, caught.value.field) == (reason, field)
+    assert field.split("[", maxsplit=1)[0].split(".", maxsplit=1)[0] in caught.value.message
+    assert len(caught.value.message) > len(field) + 10
+
+
+def test_a_decision_is_an_action_or_an_error() -> None:
+    assert decide(action=2, reason="r") == ("s", DecisionAction.STOP, "r", "")
+    assert decide(error="predicate threw") == ("s", None, "", "predicate threw")
+
+
+def an_instance(message_class: type[Message], name: str) -> Message:
+    """Set one field to something that is not its default."""
+    message = message_class()
+    field = message.DESCRIPTOR.fields_by_name[name]
+    if field.is_repeated:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            getattr(message, name)["key"] = "value"
+        elif field.message_type is not None:
+            getattr(message, name).add()
+        else:
+            getattr(message, name).append("x")
+    elif field.message_type is not None:
+        getattr(message, name).SetInParent()
+    else:
+        value = {field.CPPTYPE_STRING: "x", field.CPPTYPE_BOOL: True, field.CPPTYPE_ENUM: 2}.get(field.cpp_type, 1)
+        setattr(message, name, value)
+    return message
+
+
+UNSUPPORTED_FIELDS = [(cls, name) for cls, table in UNSUPPORTED.items() for name in table]
+
+
+@pytest.mark.parametrize(
+    ("message_class", "name"), UNSUPPORTED_FIELDS, ids=[f"{cls.__name__}.{name}" for cls, name in UNSUPPORTED_FIELDS]
+)
+def test_a_field_that_cannot_be_honoured_is_refused_and_not_dropped(message_class: type[Message], name: str) -> None:
+    with pytest.raises(WrongState) as caught:
+        refuse_unsupported(an_instance(message_class, name), "at")
+
+    assert caught.value.reason == "CAPABILITY_MISSING"
+    assert caught.value.field == f"at.{name}"
+    assert caught.value.metadata == {"capability": UNSUPPORTED[message_class][name].capability}
+
+
+#: What each request has and the daemon honours, reads elsewhere, or has as a message of its own in the table.
+HONOURED = {
+    sessions_pb2.CreateSessionRequest: {"agent", "cwd", "labels", "permission_mode", "model", "request_id"},
+    runs_pb2.StartRunRequest: {"session_id", "prompt", "stop_rules", "decider", "limits", "labels", "request_id"},
+    runs_pb2.ContinueRunRequest: {"run_id", "prompt", "stop_rules", "decider", "limits", "labels", "request_id"},
+    runs_pb2.Prompt: {"parts"},
+    runs_pb2.PromptPart: {"text", "full_size", "blob_id"},
+    decisions_pb2.Decider: {"mode", "timeout", "on_timeout"},
+    rules_pb2.RunLimits: {"max_steps", "hard_timeout"},
+    runs_pb2.SubmitDecisionRequest: {"run_id", "step_id", "action", "reason", "error", "request_id"},
+    runs_pb2.ControlRunRequest: {
+        "start",
+        "continue_run",
+        "attach",
+        "decision",
+        "stop",
+        "abort",
+        "decide",
+        "events",
+        "request_id",
+    },
+}
+
+
+@pytest.mark.parametrize("message_class", list(UNSUPPORTED), ids=lambda cls: str(cls.__name__))
+def test_every_field_of_a_request_is_honoured_or_refused(message_class: type[Message]) -> None:
+    fields = {field.name for field in message_class.DESCRIPTOR.fields}
+
+    assert fields == HONOURED[message_class] | set(UNSUPPORTED[message_class])
+    assert not HONOURED[message_class] & set(UNSUPPORTED[message_class])
+
+
+def test_what_is_accepted_of_a_refused_field_passes() -> None:
+    refuse_unsupported(runs_pb2.StartRunRequest(queue=runs_pb2.QUEUE_MODE_REJECT))
+    refuse_unsupported(runs_pb2.ContinueRunRequest(allow_inexact_stop=False))
+    refuse_unsupported(decisions_pb2.Decider(on_disconnect=decisions_pb2.ON_DISCONNECT_WAIT))
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1))
+def test_a_span_is_exact_or_refused(seconds: int, nanos: int) -> None:
+    try:
+        found = checks.span("f", Duration(seconds=seconds, nanos=nanos))
+    except StepRailError as error:
+        assert error.reason == "FIELD_INVALID"  # noqa: PT017
+        assert abs(nanos) >= 10**9 or not 0 <= seconds * 10**9 + nanos < 2**63
+    else:
+        assert found == seconds * 10**9 + nanos
