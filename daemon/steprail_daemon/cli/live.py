@@ -88,7 +88,8 @@ def result_line(result: Message, tool: str = "") -> str:
     mark = _OUTCOME_MARK.get(outcome, "!")
     words = "" if mark == "<" else outcome.removeprefix("TOOL_OUTCOME_").lower()
     parts = [part for part in (tool, words, first) if part]
-    return click.style(f"  {mark} {': '.join(parts) or '(nothing)'}", fg=None if mark == "<" else "yellow")
+    line = f"  {mark} {': '.join(parts) or '(nothing)'}"
+    return line if mark == "<" else click.style(line, fg="yellow")
 
 
 def decision_words(decision: Message) -> str:

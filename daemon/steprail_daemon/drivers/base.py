@@ -27,7 +27,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine wants started.
 
     `command` is the configured program with its arguments. `agent_session_id` names the conversation; with `resume`
-    it exists already and must be taken up. `isolated_home` is a directory to use as the agent's home, empty for the user's.
+    it exists already and must be taken up. `isolated_home` is a directory to use as the agent's home, empty for the
+    user's.
     """
 
     command: tuple[str, ...]

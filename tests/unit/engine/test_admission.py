@@ -44,12 +44,12 @@ async def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path, cwd: s
 
 async def test_a_file_is_no_directory_and_a_symlink_out_of_the_roots_is_not_allowed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root" / "way-out").symlink_to(tmp_path)
-    async with engine_stage(tmp_path / "root") as stage:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "way-out").symlink_to(tmp_path)
+    async with engine_stage(tmp_path / "inside") as stage:
         await refused(stage, "CWD_INVALID", cwd=str(tmp_path / "file"))
-        await refused(stage, "CWD_NOT_ALLOWED", cwd=str(tmp_path / "root" / "way-out"))
-        await refused(stage, "CWD_NOT_ALLOWED", cwd=str(tmp_path) + "/root/..")
+        await refused(stage, "CWD_NOT_ALLOWED", cwd=str(tmp_path / "inside" / "way-out"))
+        await refused(stage, "CWD_NOT_ALLOWED", cwd=str(f"{tmp_path}/inside/.."))
 
 
 async def test_a_root_is_no_prefix_of_a_name(tmp_path: Path) -> None:
