@@ -36,7 +36,8 @@ from steprail_daemon.engine.system import SystemClock, SystemIds
 from steprail_daemon.engine.world import World
 from steprail_daemon.journal import record
 from steprail_daemon.journal.sqlite import SqliteStore
-from steprail_daemon.journal.store import JournalError, Store
+from steprail_daemon.journal.store import JournalError as JournalError
+from steprail_daemon.journal.store import Store
 from steprail_daemon.journal.verify import Report, verify
 from steprail_daemon.observability.logging import configure_logging
 from steprail_daemon.service.server import ApiServer
@@ -197,6 +198,7 @@ def engine_settings(loaded: LoadedConfig, environ: Mapping[str, str]) -> EngineS
         stop_timeout_ns=config.limits.stop_timeout_ns,
         abort_timeout_ns=config.limits.abort_timeout_ns,
         start_timeout_ns=config.processes.start_timeout_ns,
+        idle_timeout_ns=config.processes.idle_timeout_ns,
         line_bytes=config.limits.line_bytes,
         prompt_bytes=config.limits.prompt_bytes,
         ladder=parse_ladder(config.processes.ladder),

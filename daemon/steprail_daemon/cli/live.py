@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from steprail_daemon.cli.output import shorten
+from steprail_daemon.cli.output import readable_lines, shorten
 
 Message = Mapping[str, Any]
 
@@ -63,7 +63,7 @@ def step_lines(step: Message) -> list[str]:
     """Give a completed step as `show` prints it: its text, calls with results, verdicts and decision."""
     lines = [click.style(_step_head(step), bold=True)]
     if text := step.get("text", {}).get("value", ""):
-        lines += [f"  {line}" for line in text.splitlines()]
+        lines += [f"  {line}" for line in readable_lines(text)]
     results = {result.get("call_id"): result for result in step.get("tool_results", [])}
     for call in step.get("tool_calls", []):
         lines.append(call_line(call))
@@ -147,18 +147,18 @@ class _Text:
         self._waiting += part
         complete, newline, self._waiting = self._waiting.rpartition("\n")
         self._shown += complete + newline
-        return complete.splitlines() if newline else []
+        return readable_lines(complete) if newline else []
 
     def flush(self) -> list[str]:
         """Give what was not shown yet."""
-        lines = self._waiting.splitlines()
+        lines = readable_lines(self._waiting)
         self._shown += self._waiting
         self._waiting = ""
         return lines
 
     def end(self, whole: str) -> list[str]:
         """Give what of the whole message was not shown; all of it if the parts were not its beginning."""
-        return whole.removeprefix(self._shown).splitlines()
+        return readable_lines(whole.removeprefix(self._shown))
 
 
 class LiveView:

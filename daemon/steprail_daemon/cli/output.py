@@ -22,6 +22,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def readable_lines(text: str) -> list[str]:
+    """Give a text's lines without what a terminal would obey: control characters but the tab."""
+    return ["".join(char if char.isprintable() or char == "\t" else " " for char in line) for line in text.splitlines()]
+
+
 def shorten(text: str, limit: int = 100) -> str:
     """Give a text as one line of at most `limit` characters, without control characters."""
     line = "".join(char if char.isprintable() else " " for char in " ".join(text.split()))

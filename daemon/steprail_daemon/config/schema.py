@@ -105,6 +105,11 @@ class Processes:
         "How a process is ended, each rung with the time before the next: the protocol's own end, end of input where "
         "that is safe, SIGTERM, SIGKILL for the whole tree. Rungs may be left out, but not kill.",
     )
+    idle_timeout_ns: int = _key(
+        values.duration(low="1s"),
+        "15m",
+        "How long a session without a run keeps its agent's process. The next run starts it again and resumes.",
+    )
     worker_backoff_ns: tuple[int, int] = _key(
         cast("Kind[tuple[int, int]]", values.Items(values.duration(), 2, 2, unique=False)),
         ["0.5s", "30s"],
@@ -129,7 +134,9 @@ class Drain:
     """What SIGTERM begins: no new runs, then the end."""
 
     window_ns: int = _key(
-        values.duration(low="0s"), "60s", "How long live runs may go on after SIGTERM before they are aborted."
+        values.duration(low="0s"),
+        "60s",
+        "How long live runs may go on after SIGTERM before they are aborted. A second SIGTERM ends it at once.",
     )
     grace_ns: int = _key(
         values.duration(low="1s"),

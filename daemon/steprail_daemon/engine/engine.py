@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import anyio
+
 from steprail_daemon.core.errors import Exhausted, Invalid, NotFound, OutOfRange, Unavailable, WrongState
 from steprail_daemon.core.events import AbortRequested, DecisionSubmitted, StopRequested
 from steprail_daemon.core.model import (
@@ -39,6 +41,8 @@ from steprail_daemon.engine.world import World
 
 _BLOB_PART = 256 * 1024
 _TENANT = "default"
+#: How long a list of agents waits for programs that have not told their version yet.
+_PROBE_SECONDS = 2.0
 #: Read sizes: alone a session may take much at once; among others it must let them have their turn.
 _READ_ALONE = 128 * 1024
 _READ_SHARED = 16 * 1024
@@ -88,8 +92,10 @@ class Engine:
 
     # --- agents -----------------------------------------------------------------------------------------------------
 
-    def agents(self) -> list[AgentView]:
+    async def agents(self) -> list[AgentView]:
         """See `Facade`."""
+        with anyio.move_on_after(_PROBE_SECONDS):
+            await self._agents.probe_all()
         return self._agents.views()
 
     def limits(self) -> LimitsView:

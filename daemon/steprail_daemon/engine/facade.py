@@ -158,8 +158,8 @@ class StoredStep(msgspec.Struct, frozen=True):
 class Facade(Protocol):
     """Every verb. Ids of another tenant are not found."""
 
-    def agents(self) -> list[AgentView]:
-        """Give the configured agents, by name."""
+    async def agents(self) -> list[AgentView]:
+        """Give the configured agents, by name. One that is still being probed is waited for shortly."""
 
     def limits(self) -> LimitsView:
         """Give the bounds in force."""

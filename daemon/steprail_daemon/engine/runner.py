@@ -106,6 +106,7 @@ class SessionRunner:
         self._stalled_since: int | None = None
         self._gate_shut = False
         self._prompted = False
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._at = 0
         self._state_reason = ""
         self.on_run_edge: Callable[[], None] = lambda: None
@@ -439,10 +440,24 @@ class SessionRunner:
             state = SessionState.SUSPENDED
         if state is view.state:
             return
+        self._watch_idleness(state)
         reason, self._state_reason = self._state_reason, ""
         self._begin(0, "", 0)
         self._emit(SessionStateChanged(state, view.state, reason))
         self._settle()
+
+    def _watch_idleness(self, state: SessionState) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if state is SessionState.IDLE and self.view.capabilities.resume:
+            seconds = self.world.settings.idle_timeout_ns / 1e9
+            self._idle_timer = self.world.loop.call_later(seconds, self._idle_too_long)
+
+    def _idle_too_long(self) -> None:
+        self._idle_timer = None
+        if self.run is None:
+            self.host.end()
 
     # --- a journal that refuses -------------------------------------------------------------------------------------
 

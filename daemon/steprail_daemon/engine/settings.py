@@ -38,6 +38,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_timeout_ns: int
     abort_timeout_ns: int
     start_timeout_ns: int
+    idle_timeout_ns: int
     line_bytes: int
     prompt_bytes: int
     ladder: Ladder

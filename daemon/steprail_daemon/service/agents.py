@@ -20,7 +20,7 @@ class AgentService:
     async def list_agents(self, request: agents_pb2.ListAgentsRequest, _: Call) -> agents_pb2.ListAgentsResponse:
         """Give the configured agents, by name."""
         page = Page(request, request.page_size, request.page_token)
-        views = [view for view in self._facade.agents() if view.name > page.after]
+        views = [view for view in await self._facade.agents() if view.name > page.after]
         agents, token = page.fill(views, lambda view: view.name, resources.agent)
         return agents_pb2.ListAgentsResponse(agents=agents, next_page_token=token)
 
@@ -28,10 +28,11 @@ class AgentService:
         self, _request: agents_pb2.GetServerInfoRequest, _: Call
     ) -> agents_pb2.GetServerInfoResponse:
         """Give the version, the limits in force and the agents."""
+        views = await self._facade.agents()
         info = agents_pb2.ServerInfo(
             version=resources.VERSION,
             limits=resources.server_limits(self._facade.limits()),
-            agents=[resources.agent(view) for view in self._facade.agents()],
+            agents=[resources.agent(view) for view in views],
             draining=self._calls.draining,
             start_time=self._start_time,
             time=resources.timestamp(self._facade.now()),

@@ -63,7 +63,7 @@ class Conversation:
         self._facade = facade
         self._verbs = verbs
         self._call = call
-        self._sending = anyio.Lock()
+        self._sending = anyio.Lock(fast_acquire=True)
         self._failure: Exception | None = None
         self._run_id = ""
         self._events: int = runs_pb2.CONTROL_EVENTS_ALL

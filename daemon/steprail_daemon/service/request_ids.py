@@ -25,7 +25,7 @@ class _Entry:
     def __init__(self, digest: bytes, at: int) -> None:
         self.digest = digest
         self.at = at
-        self.lock: anyio.Lock | None = anyio.Lock()
+        self.lock: anyio.Lock | None = anyio.Lock(fast_acquire=True)
         self.result = ""
         self.users = 0
 

@@ -91,10 +91,12 @@ def test_a_cut_message_says_so() -> None:
     assert LiveView().lines(event) == ["abc", "(cut, 99 bytes in all)"]
 
 
-def test_what_a_terminal_would_obey_does_not_get_into_lines_of_tools() -> None:
+def test_what_a_terminal_would_obey_does_not_get_into_lines() -> None:
     call = {"call_id": "1", "tool": "Bash", "arguments_json": text('{"command":"\x1b[2J"}')}
     (line,) = plain(LiveView().lines({"tool_start": {"call": call}}))
     assert line == '  > Bash {"command":" [2J"}'
+    message = {"kind": "MESSAGE_KIND_TEXT", "content": text("a\x1b]0;title\x07b\tc\rd")}
+    assert LiveView().lines({"message_end": message}) == ["a ]0;title b\tc", "d"]
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,14 @@ class FakeLauncher:
 class Stage:
     """Everything a test of the engine needs."""
 
-    def __init__(self, directory: Path, store: WatchedStore, diary: list[str], tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        store: WatchedStore,
+        diary: list[str],
+        tasks: anyio.abc.TaskGroup,
+        idle_timeout_ns: int,
+    ) -> None:
         self.directory = directory
         self.store = store
         self.diary = diary
@@ -238,6 +245,7 @@ class Stage:
             stop_timeout_ns=30 * SECOND,
             abort_timeout_ns=10 * SECOND,
             start_timeout_ns=5 * SECOND,
+            idle_timeout_ns=idle_timeout_ns,
             line_bytes=1 << 20,
             prompt_bytes=1 << 20,
             ladder=Ladder((Rung(RungKind.EOF, SECOND), Rung(RungKind.TERM, SECOND), Rung(RungKind.KILL, 0))),
@@ -298,9 +306,11 @@ class Stage:
 
 
 @asynccontextmanager
-async def engine_stage(directory: Path, store: WatchedStore | None = None) -> AsyncIterator[Stage]:
+async def engine_stage(
+    directory: Path, store: WatchedStore | None = None, *, idle_timeout_ns: int = 3600 * SECOND
+) -> AsyncIterator[Stage]:
     """Set the stage, and end what tasks are left."""
     diary: list[str] = store.diary if store is not None else []
     async with anyio.create_task_group() as tasks:
-        yield Stage(directory, store or WatchedStore(diary), diary, tasks)
+        yield Stage(directory, store or WatchedStore(diary), diary, tasks, idle_timeout_ns)
         tasks.cancel_scope.cancel()

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.engine.stage import boundary_line, engine_stage, step_lines
 
 from steprail_daemon.core.errors import StepRailError
-from steprail_daemon.core.model import DecisionAction, RunState, SessionState, StepCountRule, StepGate, StopRule
+from steprail_daemon.core.model import SECOND, DecisionAction, RunState, SessionState, StepCountRule, StepGate, StopRule
 from steprail_daemon.engine.facade import ContinueRun, DeciderRequest, StartRun
 
 pytestmark = pytest.mark.anyio
@@ -199,6 +199,19 @@ async def test_a_run_that_comes_while_the_process_is_being_ended_gets_a_process_
         assert any(part.startswith("--resume=") for part in second.argv)
         second.take_prompt()
         assert run.state is RunState.RUNNING
+
+
+async def test_an_idle_agent_is_ended_and_comes_back_by_resume_with_the_next_run(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path, idle_timeout_ns=SECOND // 50) as stage:
+        session_id, _, process = await stage.running()
+        process.end_turn("completed", "done")
+        await stage.until(lambda: process.exited)
+        assert stage.engine.get_session(session_id).state is SessionState.SUSPENDED
+        stage.engine.start_run(StartRun(session_id=session_id, prompt="more"))
+        second = await stage.launcher.next_process()
+        assert any(part.startswith("--resume=") for part in second.argv)
+        second.handshake()
+        assert second.prompts() == ["more"]
 
 
 async def test_a_boundary_outside_any_run_is_answered_with_a_stop(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def verify(
     """
     path = file or load(config, state_dir, settings).state_directory / "journal.db"
     # Here and not above: what checks a journal is large, and `journal --help` needs none of it.
-    from steprail_daemon.daemon import JournalError, verify_journal  # type: ignore[attr-defined]  # noqa: PLC0415
+    from steprail_daemon.daemon import JournalError, verify_journal  # noqa: PLC0415
 
     try:
         report = verify_journal(path)

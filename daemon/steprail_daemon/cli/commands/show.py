@@ -8,7 +8,7 @@ from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.live import end_lines, has_ended, prompt_of, state_of, step_lines
 from steprail_daemon.cli.options import address_option, json_option
-from steprail_daemon.cli.output import say_json, shorten
+from steprail_daemon.cli.output import readable_lines, say_json, shorten
 
 
 @click.command()
@@ -34,8 +34,8 @@ def command(*, run_id: str, address: str | None, as_json: bool) -> None:
         for step in steps:
             for line in step_lines(step):
                 click.echo(line)
-        if run.get("text"):
-            click.echo(run["text"])
+        for line in readable_lines(run.get("text", "")):
+            click.echo(line)
         for line in end_lines(run) if has_ended(run) else [state_of(run).lower().replace("_", " ")]:
             click.echo(line)
 
