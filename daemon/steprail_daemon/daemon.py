@@ -36,13 +36,14 @@ from steprail_daemon.engine.system import SystemClock, SystemIds
 from steprail_daemon.engine.world import World
 from steprail_daemon.journal import record
 from steprail_daemon.journal.sqlite import SqliteStore
-from steprail_daemon.journal.store import JournalError as JournalError
-from steprail_daemon.journal.store import Store
+from steprail_daemon.journal.store import JournalError, Store
 from steprail_daemon.journal.verify import Report, verify
 from steprail_daemon.observability.logging import configure_logging
 from steprail_daemon.service.server import ApiServer
 from steprail_daemon.service.translate import WireEncoders
 from steprail_daemon.supervisor import ParentLink, build_environment
+
+__all__ = ["JournalError", "main", "verify_journal"]
 
 EX_CONFIG = 78
 #: How often the journal's write-ahead log is folded into the file.

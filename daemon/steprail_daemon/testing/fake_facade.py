@@ -155,7 +155,7 @@ class FakeFacade:
         """See `Facade`."""
         return self._limits
 
-    def agents(self) -> list[AgentView]:
+    async def agents(self) -> list[AgentView]:
         """See `Facade`."""
         return [
             AgentView("claude", "claude", "2.1.0", "", CAPABILITIES),
