@@ -14,16 +14,22 @@ def add_usage(total: Usage | None, part: Usage | None) -> Usage | None:
     """Add the tokens of two parts, either of which may be unknown."""
     if total is None or part is None:
         return incomplete_usage(total or part)
-    pairs = (
-        (total.input_tokens, part.input_tokens),
-        (total.cached_input_tokens, part.cached_input_tokens),
-        (total.cache_write_tokens, part.cache_write_tokens),
-        (total.output_tokens, part.output_tokens),
-        (total.reasoning_tokens, part.reasoning_tokens),
+    # Spelled out: a step whose usage is known is on the way to every decision.
+    halves = (
+        (total.input_tokens is None) is not (part.input_tokens is None)
+        or (total.cached_input_tokens is None) is not (part.cached_input_tokens is None)
+        or (total.cache_write_tokens is None) is not (part.cache_write_tokens is None)
+        or (total.output_tokens is None) is not (part.output_tokens is None)
+        or (total.reasoning_tokens is None) is not (part.reasoning_tokens is None)
     )
-    inputs, cached, written, outputs, reasoning = [_add(a, b) for a, b in pairs]
-    halves = any((a is None) != (b is None) for a, b in pairs)
-    return Usage(inputs, cached, written, outputs, reasoning, total.complete and part.complete and not halves)
+    return Usage(
+        _add(total.input_tokens, part.input_tokens),
+        _add(total.cached_input_tokens, part.cached_input_tokens),
+        _add(total.cache_write_tokens, part.cache_write_tokens),
+        _add(total.output_tokens, part.output_tokens),
+        _add(total.reasoning_tokens, part.reasoning_tokens),
+        total.complete and part.complete and not halves,
+    )
 
 
 def add_cost(total: Cost | None, part: Cost | None) -> Cost | None:

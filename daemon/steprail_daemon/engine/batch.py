@@ -73,6 +73,10 @@ class BatchBuilder:
         if type(fact) in self._kinds:
             self.add(fact)
 
+    def keep(self, text: str) -> None:
+        """Have a text that a resource shows kept, if it is too large to be shown whole."""
+        self._encoder.keep(text)
+
     def add_record(self, record: Record) -> None:
         """Add a record that is no fact of a run, such as the making of the session."""
         self._records.append(record)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from steprail_daemon.engine.facade import Slice
+from steprail_daemon.engine.refusals import journal_reads
 from steprail_daemon.journal.store import Batch, Store
 
 #: Memory that the live tail of one session may take, in bytes of wire form.
@@ -80,10 +81,15 @@ class Feed:
             self._tail_bytes = 0
 
     def after(self, seq: int) -> list[Batch]:
-        """Give batches that hold what comes after `seq`, about `SLICE_BYTES` of them; the first may begin before."""
+        """Give batches that hold what comes after `seq`, about `SLICE_BYTES` of them; the first may begin before.
+
+        Raises:
+            Unavailable: JOURNAL_UNAVAILABLE.
+        """
         tail = self._tail
         if not tail or tail[0].first_seq > seq + 1:
-            return self._store.read(self.session_no, seq, SLICE_BYTES)
+            with journal_reads():
+                return self._store.read(self.session_no, seq, SLICE_BYTES)
         found: list[Batch] = []
         size = 0
         for batch in reversed(tail):

@@ -35,6 +35,7 @@ from steprail_daemon.engine.facade import (
     StoredStep,
     Subscription,
 )
+from steprail_daemon.engine.refusals import journal_reads
 from steprail_daemon.engine.runner import SessionRunner
 from steprail_daemon.engine.steps import read_steps
 from steprail_daemon.engine.world import World
@@ -342,7 +343,8 @@ class Engine:
         self.get_run(run_id)
         runner = self._session_of_run[run_id]
         place = runner.places[run_id]
-        return read_steps(self._world.store, runner.session_no, place, after_number=after_number, limit=limit)
+        with journal_reads():
+            return read_steps(self._world.store, runner.session_no, place, after_number=after_number, limit=limit)
 
     async def wait_run(self, run_id: str, *, attention: bool, timeout_ns: int) -> RunView:
         """See `Facade`."""
@@ -378,7 +380,8 @@ class Engine:
         store, view = self._world.store, runner.view
         if after_seq == 0:
             return
-        earliest = store.earliest_seq(runner.session_no)
+        with journal_reads():
+            earliest = store.earliest_seq(runner.session_no)
         if epoch == store.epoch and earliest - 1 <= after_seq <= view.last_seq:
             return
         raise OutOfRange(
@@ -393,7 +396,8 @@ class Engine:
     async def read_blob(self, blob_id: str, offset: int) -> AsyncIterator[tuple[bytes, int, int, str]]:
         """See `Facade`."""
         while True:
-            part = self._world.store.read_blob(blob_id, offset, _BLOB_PART)
+            with journal_reads():
+                part = self._world.store.read_blob(blob_id, offset, _BLOB_PART)
             if part is None:
                 raise NotFound("BLOB_NOT_FOUND", f"there is no blob {blob_id!r}", blob_id=blob_id)
             data, size, mime_type = part

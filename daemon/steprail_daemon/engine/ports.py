@@ -108,6 +108,9 @@ class EventEncoder(Protocol):
     def encode(self, seq: int, event: PassiveEvent | Fact) -> bytes:
         """Give one entry of a batch: the event with its tag and length."""
 
+    def keep(self, text: str) -> None:
+        """Have a text that a resource shows kept as a blob, if it is too large to be shown whole."""
+
     def take_blobs(self) -> tuple[Blob, ...]:
         """Give and forget the contents that were too large for the events encoded since the last call."""
 

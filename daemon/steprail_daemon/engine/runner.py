@@ -65,6 +65,7 @@ from steprail_daemon.core.views import RunView, SessionView
 from steprail_daemon.engine.batch import BatchBuilder
 from steprail_daemon.engine.broker import Feed
 from steprail_daemon.engine.host import AgentHost
+from steprail_daemon.engine.refusals import journal_unavailable
 from steprail_daemon.engine.world import World
 from steprail_daemon.journal.store import Batch, JournalError
 
@@ -139,6 +140,7 @@ class SessionRunner:
         run, commands = Run.create(run_id, self.view.session_id, spec, at, steps_before=self.view.steps_before)
         self._begin(run_no, run_id, 0)
         self._builder.opens_run = run_id
+        self._builder.keep(spec.prompt)
         first_seq = self._builder.seq + 1
         for command in commands:
             if isinstance(command, Emit):
@@ -176,7 +178,7 @@ class SessionRunner:
             raise
         self._settle()
         if self._stalled_since is not None:
-            raise _journal_unavailable("it was not recorded yet")
+            raise _not_written("it was not recorded yet")
 
     def close(self) -> None:
         """Record that the session is closed, unless it is. No run may be live and the process must be gone."""
@@ -463,7 +465,7 @@ class SessionRunner:
 
     def _refuse_while_stalled(self) -> None:
         if self._stalled_since is not None:
-            raise _journal_unavailable("nothing is accepted until it can be written again")
+            raise _not_written("nothing is accepted until it can be written again")
 
     def _commit_or_refuse(self) -> None:
         batch = self._builder.take()
@@ -472,7 +474,7 @@ class SessionRunner:
             self.world.store.append(batch)
         except JournalError as error:
             self._builder.rewind(batch.first_seq - 1)
-            raise _journal_unavailable(error.message) from error
+            raise _not_written(error.message) from error
         self._publish([batch])
 
     def _stall(self, error: JournalError) -> None:
@@ -508,5 +510,5 @@ class SessionRunner:
         self._sync_state()
 
 
-def _journal_unavailable(message: str) -> Unavailable:
-    return Unavailable("JOURNAL_UNAVAILABLE", f"the journal cannot be written: {message}", retry_after_ns=1_000_000_000)
+def _not_written(message: str) -> Unavailable:
+    return journal_unavailable(f"the journal cannot be written: {message}")

@@ -26,6 +26,7 @@ from steprail_daemon.service.bounds import (
 )
 from steprail_daemon.service.capabilities import capabilities_message
 from steprail_daemon.service.checks import MAX_LABELS
+from steprail_daemon.service.contents import blob_id
 from steprail_daemon.service.pages import MAX_PAGE
 from steprail_daemon.service.request_ids import RETENTION_NS
 
@@ -128,6 +129,8 @@ def pending_decision(pending: PendingDecision, now: int) -> decisions_pb2.Pendin
 def _spec(spec: RunSpec) -> runs_pb2.RunSpec:
     prompt = mended(spec.prompt).encode()
     part = runs_pb2.PromptPart(text=beginning(prompt, MAX_TEXT_BYTES).decode(), full_size=len(prompt))
+    if len(prompt) > MAX_TEXT_BYTES:
+        part.blob_id = blob_id(prompt)
     return runs_pb2.RunSpec(
         prompt=runs_pb2.Prompt(parts=[part]),
         stop_rules=[_stop_rule(rule) for rule in spec.stop_rules],

@@ -17,7 +17,7 @@ from steprail_daemon.core import events, records
 from steprail_daemon.core.model import ToolOutcome
 from steprail_daemon.engine.facade import Blob
 from steprail_daemon.service import values
-from steprail_daemon.service.bounds import ID, ID_SIZES, MAX_TEXT_BYTES, NAME_SIZES, REASON_SIZES, fitted
+from steprail_daemon.service.bounds import ID, ID_SIZES, MAX_TEXT_BYTES, NAME_SIZES, REASON_SIZES, fitted, mended
 from steprail_daemon.service.capabilities import capabilities_message
 from steprail_daemon.service.contents import FRAMED, TEXT_FRAMES, Contents
 from steprail_daemon.service.wire import SMALL, VARINTS, delimited, number, sized, tag, timespan, varint
@@ -101,6 +101,10 @@ class SessionEncoder:
         size = self._shared + len(body)
         spelled = VARINTS[size] if size < SMALL else varint(size)
         return _join((b"\x0a", spelled, self._low[seq & 127], self._tail, body))
+
+    def keep(self, text: str) -> None:
+        """See `engine.ports.EventEncoder`."""
+        self.contents.text(mended(text))
 
     def take_blobs(self) -> tuple[Blob, ...]:
         """Give and forget the contents that were too large for the events encoded since the last call."""

@@ -14,6 +14,7 @@ from steprail_daemon.core.events import (
     AgentReady,
     BoundaryCancelled,
     BoundaryReached,
+    MessageDelta,
     MessageEnded,
     MessageStarted,
     PermissionAsked,
@@ -594,3 +595,15 @@ class TestOddLines:
 
     def test_a_sign_of_life_says_nothing(self, working: ClaudeCodec) -> None:
         assert feed(working, {"type": "keep_alive"}) == []
+
+
+def test_a_delta_longer_than_an_event_may_be_comes_as_several_that_join_to_it() -> None:
+    codec = ClaudeCodec(settings())
+    start = {"type": "message_start", "message": {"id": "msg_1", "model": "m", "content": [], "usage": {}}}
+    text = "\U0001f600x" * 20_000
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+    lines = [{"type": "stream_event", "event": event, "parent_tool_use_id": None} for event in (start, delta)]
+    deltas = [event for event in feed(codec, *lines) if isinstance(event, MessageDelta)]
+    assert "".join(event.text for event in deltas) == text
+    assert len(deltas) > 1
+    assert all(len(event.text.encode()) <= 64 * 1024 for event in deltas)

@@ -165,6 +165,7 @@ class WatchedStore(MemoryStore):
         super().__init__()
         self.diary = diary
         self.broken = False
+        self.unreadable = False
 
     def append(self, batch: Batch) -> None:
         """Commit, or refuse."""
@@ -172,6 +173,12 @@ class WatchedStore(MemoryStore):
             raise JournalError("disk full")
         super().append(batch)
         self.diary.append("commit")
+
+    def read(self, session_no: int, after_seq: int, max_bytes: int) -> list[Batch]:
+        """Read, or refuse."""
+        if self.unreadable:
+            raise JournalError("input/output error")
+        return super().read(session_no, after_seq, max_bytes)
 
 
 class FakeLauncher:

@@ -10,6 +10,7 @@ from tests.unit.engine.stage import boundary_line, engine_stage, step_lines
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import SECOND, DecisionAction, RunState, SessionState, StepCountRule, StepGate, StopRule
 from steprail_daemon.engine.facade import ContinueRun, DeciderRequest, StartRun
+from steprail_daemon.service.resources import run as run_message
 
 pytestmark = pytest.mark.anyio
 ONE_STEP = (StopRule("one", StepCountRule(1)),)
@@ -277,3 +278,28 @@ async def test_closing_a_busy_session_needs_force_and_ends_its_process(tmp_path:
         assert stage.engine.get_run(run_id).state is RunState.ABORTED
         with pytest.raises(StepRailError, match="SESSION_CLOSED"):
             stage.engine.start_run(StartRun(session_id=session_id, prompt="x"))
+
+
+async def test_a_prompt_too_large_to_be_shown_whole_is_kept_as_a_blob(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, _ = await stage.session()
+        prompt = "long prompt " * 10_000
+        run = stage.engine.start_run(StartRun(session_id=session_id, prompt=prompt))
+        part = run_message(run, stage.engine.now()).spec.prompt.parts[0]
+        assert part.full_size == len(prompt)
+        assert len(part.text) < len(prompt)
+        parts = [data async for data, *_ in stage.engine.read_blob(part.blob_id, 0)]
+        assert b"".join(parts).decode() == prompt
+
+
+async def test_what_needs_a_journal_that_cannot_be_read_is_refused_as_such(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await stage.running()
+        process.step("a", "gate-1")
+        stage.store.unreadable = True
+        with pytest.raises(StepRailError, match="JOURNAL_UNAVAILABLE"):
+            stage.engine.steps(run_id, 0, 1)
+        follower = stage.engine.watch_session(session_id, 0, "")
+        with pytest.raises(StepRailError, match="JOURNAL_UNAVAILABLE"):
+            await follower.next(1)
+        follower.close()

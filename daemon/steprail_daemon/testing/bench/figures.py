@@ -11,18 +11,25 @@ from steprail_daemon.testing.bench.table import Goal, Row
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is measured: rounds, results in a flood, results for each of `watchers`, steps without and with gaps."""
+    """How much is measured.
+
+    `events` results are in a flood, `full_events` in one with FULL, `fanned_out` in one to `watchers`; `steps` are in a
+    series back to back, `spaced_steps` in one with gaps.
+    """
 
     rounds: int
     events: int
+    full_events: int
     fanned_out: int
     watchers: int
     steps: int
     spaced_steps: int
 
 
-WHOLE = Size(rounds=4, events=200_000, fanned_out=20_000, watchers=100, steps=2000, spaced_steps=300)
-QUICK = Size(rounds=1, events=50_000, fanned_out=2_000, watchers=100, steps=500, spaced_steps=100)
+WHOLE = Size(
+    rounds=3, events=200_000, full_events=50_000, fanned_out=10_000, watchers=100, steps=1000, spaced_steps=250
+)
+QUICK = Size(rounds=1, events=50_000, full_events=10_000, fanned_out=2_000, watchers=100, steps=300, spaced_steps=80)
 
 
 class Figures:
