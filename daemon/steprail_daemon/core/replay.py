@@ -52,6 +52,8 @@ from steprail_daemon.core.records import (
 from steprail_daemon.core.usage import add_cost, add_usage
 from steprail_daemon.core.views import RunView, SessionView
 
+_CONTINUE = DecisionAction.CONTINUE
+
 
 class Spans(msgspec.Struct, frozen=True):
     """The four spans of a run, in nanoseconds."""
@@ -161,7 +163,7 @@ def _fold_step_ended(view: RunView, record: StepEnded) -> None:
 
 def _fold_step(view: RunView, record: StepSummary) -> None:
     if view.steps:
-        _confirm(view, DecisionAction.CONTINUE)
+        _confirm(view, _CONTINUE)
         if view.usage is not None or record.usage is not None:
             view.usage = add_usage(view.usage, record.usage)
         if view.cost is not None or record.cost is not None:

@@ -88,6 +88,10 @@ STOPPED = RunState.STOPPED
 ABORTED = RunState.ABORTED
 FAILED = RunState.FAILED
 
+# A member of an enumeration costs a function call to look up; these are on the way to every decision.
+_CONTINUE = DecisionAction.CONTINUE
+_AUTO = DecisionSource.AUTO
+
 
 class Run:
     """One run. Feed it what happens, with the time of it, and carry out what it answers, in order.
@@ -330,11 +334,11 @@ class Run:
             return [ended, *self._stop(step.step_id, found, 0, at)]
         if spec.decider is not None:
             return [ended, *self._ask(step, spec.decider, at)]
-        decision = Decision(action=DecisionAction.CONTINUE, source=DecisionSource.AUTO, decided_at=at)
+        decision = Decision(action=_CONTINUE, source=_AUTO, decided_at=at)
         return [
             ended,
             self._emit(DecisionRecorded(step.step_id, decision)),
-            self._answer(DecisionAction.CONTINUE),
+            self._answer(_CONTINUE),
         ]
 
     def _ask(self, step: Step, decider: Decider, at: int) -> list[Command]:

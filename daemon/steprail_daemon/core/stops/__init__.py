@@ -18,6 +18,9 @@ KINDS: tuple[RuleKind, ...] = (STEP_COUNT,)
 _VERDICTS = {kind.condition: kind.verdict for kind in KINDS}
 _PROBLEMS = {kind.condition: kind.problem for kind in KINDS}
 
+_MATCHED = VerdictOutcome.MATCHED
+_UNKNOWN = VerdictOutcome.UNKNOWN
+
 _MAX_ID_BYTES = 64
 _MAX_REASON_BYTES = 1024
 
@@ -30,9 +33,9 @@ def evaluate(rules: Sequence[StopRule], facts: StepFacts) -> tuple[Verdict, ...]
 def stops(rule: StopRule, verdict: Verdict) -> bool:
     """Whether a rule's verdict stops the run there."""
     outcome = verdict.outcome
-    if outcome is VerdictOutcome.UNKNOWN:
+    if outcome is _UNKNOWN:
         return rule.on_unknown is OnUnknown.STOP
-    return outcome is VerdictOutcome.MATCHED
+    return outcome is _MATCHED
 
 
 def already_met(rules: Sequence[StopRule], steps_before: int) -> Verdict | None:
