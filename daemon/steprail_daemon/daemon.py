@@ -24,7 +24,8 @@ import anyio.abc
 
 from steprail_daemon.config.load import ConfigError, LoadedConfig, load_config
 from steprail_daemon.config.schema import Agent as AgentConfig
-from steprail_daemon.core.model import PermissionMode
+from steprail_daemon.core.errors import Unavailable
+from steprail_daemon.core.model import SECOND, PermissionMode
 from steprail_daemon.core.shutdown import parse_ladder
 from steprail_daemon.drivers.registry import DRIVERS
 from steprail_daemon.engine.agents import Agents
@@ -48,6 +49,8 @@ __all__ = ["JournalError", "main", "verify_journal"]
 EX_CONFIG = 78
 #: How often the journal's write-ahead log is folded into the file.
 CHECKPOINT_SECONDS = 5.0
+#: What an agent's end may take beyond the abort's time-out and the ladder: the kill of its tree, its last words.
+END_MARGIN_NS = 15 * SECOND
 
 log = logging.getLogger("steprail")
 
@@ -62,12 +65,17 @@ def main(arguments: list[str] | None = None) -> int:
         return EX_CONFIG
     configure_logging(loaded.config.logging.level, loaded.config.logging.format)
     try:
+        settings = engine_settings(loaded, os.environ)
+    except ValueError as error:
+        print_problem(str(error))
+        return EX_CONFIG
+    try:
         store = open_store(loaded)
     except (JournalError, OSError) as error:
         print_problem(f"the journal in {loaded.state_directory} cannot be used: {error}")
         return EX_CONFIG
     try:
-        return anyio.run(partial(serve, loaded, store, options.control_fd), backend="asyncio")
+        return anyio.run(partial(serve, loaded, store, settings, options.control_fd), backend="asyncio")
     finally:
         store.close()
 
@@ -121,54 +129,87 @@ def verify_journal(path: Path) -> Report:
     return verify(path)
 
 
-async def serve(loaded: LoadedConfig, store: Store, control_fd: int) -> int:
+class _Life:
+    """What can end the worker: a signal, the loss of the parent, a bug. `code` is the exit code then."""
+
+    def __init__(self) -> None:
+        self.ends = asyncio.Event()
+        self.code = 0
+
+    def signalled(self) -> None:
+        """A signal asks for the orderly end."""
+        self.ends.set()
+
+    def fail(self) -> None:
+        """Nothing orderly is possible any more."""
+        self.code = 1
+        self.ends.set()
+
+    def lost_parent(self) -> None:
+        """Our agents die with the parent, and nobody can start new ones."""
+        log.error("the parent process is gone")
+        self.fail()
+
+    def crash(self, error: Exception) -> None:
+        """A bug: say so, and let the next life close what this one can no longer answer for."""
+        log.critical("a bug ends this worker", exc_info=error)
+        self.fail()
+
+
+async def serve(loaded: LoadedConfig, store: Store, settings: EngineSettings, control_fd: int) -> int:
     """Serve until a signal, then drain; gives the exit code."""
+    life = _Life()
     async with anyio.create_task_group() as tasks:
-        stopping = asyncio.Event()
-        lost_parent = asyncio.Event()
-        link = ParentLink(control_fd, asyncio.get_running_loop(), on_lost=_both(lost_parent.set, stopping.set))
-        engine, world = build_engine(loaded, store, link, tasks)
-        for runner in recover(world):
-            engine.add(runner)
+        link = ParentLink(control_fd, asyncio.get_running_loop(), on_lost=life.lost_parent)
+        engine, world = build_engine(settings, store, link, tasks, life.crash)
         server = ApiServer(engine, loaded.config.server.listen)
         try:
+            for runner in recover(world):
+                engine.add(runner)
             await server.start()
+        except (JournalError, ValueError, Unavailable) as error:
+            print_problem(f"the journal in {loaded.state_directory} cannot be used: {error}")
+            life.code = EX_CONFIG
         except OSError as error:
             print_problem(str(error))
-            return EX_CONFIG
-        _settle_memory()
-        async with _signals(stopping):
-            tasks.start_soon(_checkpoints, store, engine, name="checkpoints")
-            log.info("ready, listening on %s", ", ".join(loaded.config.server.listen))
-            await stopping.wait()
-            if lost_parent.is_set():
-                log.error("the parent process is gone")
-                return 1
-            stopping.clear()
-            await _drain(loaded, engine, server, stopping)
+            life.code = EX_CONFIG
+        else:
+            _settle_memory()
+            async with _signals(life.signalled):
+                tasks.start_soon(_checkpoints, store, engine, name="checkpoints")
+                log.info("ready, listening on %s", ", ".join(loaded.config.server.listen))
+                await life.ends.wait()
+                life.ends.clear()
+                if not life.code:
+                    await _drain(loaded, settings, engine, server, life.ends)
         tasks.cancel_scope.cancel()
-    return 0
+    return life.code
 
 
-async def _drain(loaded: LoadedConfig, engine: Engine, server: ApiServer, hurry: asyncio.Event) -> None:
+async def _drain(
+    loaded: LoadedConfig, settings: EngineSettings, engine: Engine, server: ApiServer, hurry: asyncio.Event
+) -> None:
     log.info("draining")
     server.refuse_new()
-    await drain(engine, window_ns=loaded.config.drain.window_ns, hurry=hurry)
+    longest_end_ns = settings.abort_timeout_ns + settings.ladder.total + END_MARGIN_NS
+    await drain(engine, window_ns=loaded.config.drain.window_ns, longest_end_ns=longest_end_ns, hurry=hurry)
     await server.stop()
     log.info("drained")
 
 
 def build_engine(
-    loaded: LoadedConfig, store: Store, link: ParentLink, tasks: anyio.abc.TaskGroup
+    settings: EngineSettings,
+    store: Store,
+    link: ParentLink,
+    tasks: anyio.abc.TaskGroup,
+    crash: Callable[[Exception], None],
 ) -> tuple[Engine, World]:
     """Put the engine together from what is concrete."""
-    settings = engine_settings(loaded, os.environ)
-    loop = asyncio.get_running_loop()
-    agents = Agents(settings, DRIVERS, link)
 
     def start_task(function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         tasks.start_soon(function, name=name)
 
+    agents = Agents(settings, DRIVERS, link, start_task)
     world = World(
         settings=settings,
         store=store,
@@ -178,10 +219,12 @@ def build_engine(
         ids=SystemIds(),
         launcher=link,
         drivers=DRIVERS,
-        loop=loop,
+        loop=asyncio.get_running_loop(),
         start_task=start_task,
+        require_agent=agents.require,
+        crash=crash,
     )
-    tasks.start_soon(agents.probe_all, name="probe agents")
+    start_task(agents.probe_all, "probe agents")
     return Engine(world, agents), world
 
 
@@ -234,24 +277,16 @@ async def _checkpoints(store: Store, engine: Engine) -> None:
 
 
 @asynccontextmanager
-async def _signals(stopping: asyncio.Event) -> AsyncIterator[None]:
+async def _signals(end: Callable[[], None]) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, end)
     loop.add_signal_handler(signal.SIGHUP, log.warning, "SIGHUP: nothing can be reloaded; restart to change anything")
     try:
         yield
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(number)
-
-
-def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
-    def call() -> None:
-        first()
-        second()
-
-    return call
 
 
 def _settle_memory() -> None:

@@ -12,8 +12,8 @@ import anyio
 import click
 
 from steprail_daemon.cli.client import Daemon
+from steprail_daemon.cli.configuration import find_address, load, named_address
 from steprail_daemon.cli.follow import LEFT
-from steprail_daemon.cli.options import find_address, load, named_address
 from steprail_daemon.cli.own_daemon import daemon_for_a_run
 from steprail_daemon.config.load import LoadedConfig
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 import anyio
+import anyio.abc
 import click
 
 from steprail_daemon.cli.ask import Person
 from steprail_daemon.cli.client import Control, Daemon
 from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, has_ended, state_of
 from steprail_daemon.cli.output import say_json
+from steprail_daemon.cli.problems import Problem
 
 LEFT = 130  # as if SIGINT had ended us
 _BY_USER = "Ctrl-C on the command line"
@@ -107,27 +110,33 @@ class Interrupts:
         """
         with anyio.open_signal_receiver(signal.SIGINT) as signals, self._scope:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._serve, signals)
+                tasks.start_soon(self._serve, signals, tasks)
                 yield
                 tasks.cancel_scope.cancel()
         if self._scope.cancelled_caught:
             raise click.exceptions.Exit(LEFT)
 
-    async def _serve(self, signals: AsyncIterator[signal.Signals]) -> None:
+    async def _serve(self, signals: AsyncIterator[signal.Signals], tasks: anyio.abc.TaskGroup) -> None:
         async for _ in signals:
-            await self.press()
+            self._press(tasks)
 
-    async def press(self) -> None:
-        """Do what Ctrl-C does now."""
+    def _press(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Do what Ctrl-C does now. What is sent has a task of its own: the next press must not wait for its answer."""
         self._presses += 1
         if self.run_id is None or self._presses > 2:
             self._scope.cancel()
         elif self._presses == 1:
             self._output.note("stopping at the next step boundary; Ctrl-C again aborts")
-            await self._daemon.stop_run(self.run_id, reason=_BY_USER)
+            tasks.start_soon(self._send, "stop", partial(self._daemon.stop_run, self.run_id, reason=_BY_USER))
         else:
             self._output.note("aborting; Ctrl-C again leaves the run to the daemon")
-            await self._daemon.abort_run(self.run_id, reason=_BY_USER)
+            tasks.start_soon(self._send, "abort", partial(self._daemon.abort_run, self.run_id, reason=_BY_USER))
+
+    async def _send(self, what: str, ask: Callable[[], Awaitable[Message]]) -> None:
+        try:
+            await ask()
+        except Problem as problem:
+            self._output.note(f"the {what} came to nothing: {problem.format_message()}")
 
 
 async def follow_new(daemon: Daemon, start: Callable[[], Awaitable[Message]], output: Output) -> int:

@@ -1,15 +1,11 @@
-"""What several commands take: where the configuration is, and where the daemon listens."""
+"""Options that several commands take."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-
-from steprail_daemon.cli.problems import ConfigProblem
-from steprail_daemon.config.load import ConfigError, LoadedConfig, load_config
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,26 +49,7 @@ def json_option(function: F) -> F:
     return click.option("as_json", "--json", is_flag=True, help="Print one JSON object a line.")(function)
 
 
-def load(
-    config: str | None = None, state_dir: str | None = None, settings: tuple[tuple[str, str], ...] = ()
-) -> LoadedConfig:
-    """Load the configuration.
-
-    Raises:
-        ConfigProblem: with everything that is wrong with it.
-    """
-    try:
-        return load_config(dict(settings), os.environ, path=config, state_directory=state_dir)
-    except ConfigError as error:
-        problems = "\n".join(f"  {problem}" for problem in error.problems)
-        raise ConfigProblem(f"the configuration cannot be used:\n{problems}") from None
-
-
-def named_address(flag: str | None) -> str | None:
-    """Give the address that a flag or $STEPRAIL_ADDRESS names, if one does."""
-    return flag or os.environ.get("STEPRAIL_ADDRESS") or None
-
-
-def find_address(flag: str | None) -> str:
-    """Give the address to use: the one that is named, else the first that the configuration listens on."""
-    return named_address(flag) or load().config.server.listen[0]
+def ending_options(function: F) -> F:
+    """Add what the commands take that end a run: RUN, `--reason`, `--address` and `--json`."""
+    function = click.option("--reason", default="", help="Why, for people.")(address_option(json_option(function)))
+    return click.argument("run_id", metavar="RUN")(function)

@@ -24,6 +24,12 @@ MAX_SOCKET_PATH = 107  # sizeof(sockaddr_un.sun_path) on Linux, less the closing
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Beginnings of names that `supervisor.environment` never gives to an agent, and why.
+_RESERVED = {
+    "LD_": "belongs to the dynamic loader, which would run foreign code in every program of the agent",
+    "DYLD_": "belongs to the dynamic loader, which would run foreign code in every program of the agent",
+    "STEPRAIL_": "belongs to steprail itself, which marks its agents by such variables",
+}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RUNGS_WITH_TIME = ("end", "eof", "term")
 
@@ -260,11 +266,12 @@ def environment_name() -> Checked:
     def check(value: str) -> str:
         if not _ENVIRONMENT_NAME.fullmatch(value):
             raise ValueError(f"{show(value)} is no name of a variable")
-        if value.startswith("STEPRAIL_"):
-            raise ValueError(f"{value} belongs to steprail itself, which marks its agents by such variables")
+        for beginning, reason in _RESERVED.items():
+            if value.startswith(beginning):
+                raise ValueError(f"{value} {reason}")
         return value
 
-    return Checked("letters, digits and underscores, not beginning with a digit or with STEPRAIL_", check)
+    return Checked(f"letters, digits and underscores, not beginning with a digit, {', '.join(_RESERVED)}", check)
 
 
 def rung() -> Checked:

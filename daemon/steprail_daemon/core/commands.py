@@ -1,7 +1,8 @@
 """Everything a run may ask of the world, in imperatives.
 
 The engine carries commands out in their order, with one exception that is the promise of the whole system: all facts
-of a batch are committed before any other command of it has an effect.
+of a batch are committed before any other command of it has an effect. `LowerGate` stands for a fact that only the
+engine can word, so it comes among the facts.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class EndProcess(msgspec.Struct, frozen=True):
 
 
 class LowerGate(msgspec.Struct, frozen=True):
-    """The gate did not hold: take EXACT from the session's capabilities."""
+    """The gate did not hold: take EXACT from the session's capabilities and record `CapabilitiesChanged` here."""
 
     reason: str
 

@@ -208,16 +208,18 @@ class PromptSent(msgspec.Struct, frozen=True):
 class StepCompleted(msgspec.Struct, frozen=True):
     """A step is whole and the agent waits for `boundary_id`.
 
-    `session_steps` counts the session's completed steps, this one included.
+    `session_steps` counts the session's completed steps, this one included. `past_gate`: the answer to the boundary
+    before had not been sent, so the gate did not hold there.
     """
 
     boundary_id: str
     step: Step
     session_steps: int
+    past_gate: bool = False
 
 
 class ActivityPastGate(msgspec.Struct, frozen=True):
-    """The main loop showed a message or a tool although it had to wait: the gate did not hold."""
+    """The main loop showed a message or a tool before the boundary it had reached was answered."""
 
     what: str
 
@@ -268,6 +270,7 @@ class Timer(IntEnum):
     DECISION = 2
     STOP = 3
     ABORT = 4
+    PROMPT = 5
 
 
 class TimerFired(msgspec.Struct, frozen=True):

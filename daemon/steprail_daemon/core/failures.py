@@ -76,6 +76,12 @@ def hard_timeout(limit_ns: int) -> Failure:
     return Failure(reason="HARD_TIMEOUT", message=message, fault=FailureFault.CLIENT)
 
 
+def prompt_not_taken(limit_ns: int) -> Failure:
+    """The agent was given the prompt and did not say that it works on it."""
+    message = f"the agent did not take the prompt within {limit_ns / SECOND:g} s; its process was ended"
+    return Failure(reason="AGENT_UNRESPONSIVE", message=message, fault=FailureFault.AGENT)
+
+
 def unresponsive(what: str, limit_ns: int) -> Failure:
     """The agent did not react."""
     message = f"the agent did not confirm the {what} within {limit_ns / SECOND:g} s; its process was ended"

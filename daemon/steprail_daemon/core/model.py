@@ -374,12 +374,13 @@ class Decider(msgspec.Struct, frozen=True):
 
 
 class RunLimits(msgspec.Struct, frozen=True):
-    """Ceilings of one run, all filled in."""
+    """Ceilings of one run, all filled in. The agent has `prompt_timeout_ns` to take the prompt that it was sent."""
 
     max_steps: int
     hard_timeout_ns: int
     stop_timeout_ns: int
     abort_timeout_ns: int
+    prompt_timeout_ns: int = 30 * SECOND
 
 
 class RunSpec(msgspec.Struct, frozen=True):

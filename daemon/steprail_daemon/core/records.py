@@ -5,6 +5,8 @@ run folds the same facts in the same way, so that a restart sees what the client
 MessagePack as a tagged union: fields may be added with defaults, never renamed or given another meaning.
 
 Texts of steps are not stored twice: `StepEnded` is kept in its public wire form, the record holds what rules need.
+Where a step is recorded before it has a wire form, so that the agent is not kept waiting for it, the record is the
+whole step.
 """
 
 from __future__ import annotations
@@ -124,7 +126,14 @@ class StepSummary(msgspec.Struct, frozen=True, tag="step"):
 
 
 class StepEnded(msgspec.Struct, frozen=True):
-    """A step is complete. Recorded as its `StepSummary`."""
+    """A step is complete. Recorded as its `StepSummary`, or whole as `StepKept`."""
+
+    step: Step
+    verdicts: tuple[Verdict, ...]
+
+
+class StepKept(msgspec.Struct, frozen=True, tag="step_whole"):
+    """A step as a whole: what `StepEnded` is recorded as before its wire form is committed, which is made of this."""
 
     step: Step
     verdicts: tuple[Verdict, ...]
@@ -187,6 +196,7 @@ Record = (
     | TurnStarted
     | TurnFinished
     | StepSummary
+    | StepKept
     | DecisionAsked
     | DecisionRecorded
     | PermissionResolved

@@ -1,7 +1,8 @@
 """The fold of records to how runs and sessions stand; the only place where a view changes.
 
 A live run folds the facts that it emits, a restart folds the records that were kept of them, and both get the same
-views. Facts and records differ in one class: a step is emitted as `StepEnded` and kept as its `StepSummary`.
+views. Facts and records differ in one class: a step is emitted as `StepEnded` and kept as its `StepSummary`, or as a
+whole in `StepKept`.
 
 **Time.** From its creation to its end a run is at any moment in exactly one of four spans: queued until the agent took
 the prompt, then active, waiting for a decision, or waiting for a permission. `RunView.state_since` is the moment up to
@@ -43,6 +44,7 @@ from steprail_daemon.core.records import (
     SessionCreated,
     SessionStateChanged,
     StepEnded,
+    StepKept,
     StepSummary,
     StopAsked,
     TurnFinished,
@@ -157,7 +159,7 @@ def _fold_turn_finished(view: RunView, record: TurnFinished) -> None:
         _confirm(view, DecisionAction.STOP)
 
 
-def _fold_step_ended(view: RunView, record: StepEnded) -> None:
+def _fold_step_ended(view: RunView, record: StepEnded | StepKept) -> None:
     _fold_step(view, summarise(record.step))
 
 
@@ -217,6 +219,7 @@ _RUN_FOLDS: dict[type, Callable[[RunView, Any], None]] = {
     TurnStarted: _fold_turn_started,
     TurnFinished: _fold_turn_finished,
     StepEnded: _fold_step_ended,
+    StepKept: _fold_step_ended,
     StepSummary: _fold_step,
     DecisionAsked: _fold_decision_asked,
     DecisionRecorded: _fold_decision,

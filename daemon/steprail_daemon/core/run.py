@@ -92,6 +92,9 @@ FAILED = RunState.FAILED
 _CONTINUE = DecisionAction.CONTINUE
 _AUTO = DecisionSource.AUTO
 
+#: Why the process of an agent that goes past a boundary is ended.
+_GATE_LOST = "its step gate did not hold"
+
 
 class Run:
     """One run. Feed it what happens, with the time of it, and carry out what it answers, in order.
@@ -105,6 +108,7 @@ class Run:
         "_confirmed",
         "_cost_counted",
         "_decider_failure",
+        "_gate_lowered",
         "_interrupted",
         "_noted",
         "_process_ended",
@@ -121,8 +125,9 @@ class Run:
         #: The prompt that was sent; None before.
         self._prompt_id: str | None = None
         self._confirmed = False
-        #: The boundary reached last.
+        #: The boundary that has no answer yet; empty if there is none.
         self._boundary_id = ""
+        self._gate_lowered = False
         self._interrupted = False
         self._process_ended = False
         self._timers: set[Timer] = set()
@@ -146,12 +151,6 @@ class Run:
     def restore(cls, view: RunView) -> Run:
         """Take up a live run that was replayed. All that can happen to it is `DaemonRestarted`."""
         return cls(view)
-
-    @property
-    def gated(self) -> bool:
-        """Whether the agent's main loop has to be silent now: it waits at a boundary, or was told to stop at one."""
-        state = self.view.state
-        return state is AWAITING_DECISION or state is STOPPING
 
     def handle(self, event: RunEvent, at: int) -> list[Command]:
         """Take what happened at `at` and give what is to be done, in order.
@@ -188,13 +187,20 @@ class Run:
         return [CancelTimer(timer) for timer in live]
 
     def _answer(self, action: DecisionAction) -> AnswerBoundary:
-        return AnswerBoundary(self._boundary_id, action)
+        boundary_id, self._boundary_id = self._boundary_id, ""
+        return AnswerBoundary(boundary_id, action)
 
     def _interrupt(self) -> list[Command]:
         if self._interrupted:
             return []
         self._interrupted = True
         return [Interrupt()]
+
+    def _lower_gate(self, what: str) -> list[Command]:
+        if self._gate_lowered:
+            return []
+        self._gate_lowered = True
+        return [LowerGate(what)]
 
     def _end_process(self, reason: str) -> list[Command]:
         if self._process_ended:
@@ -269,9 +275,9 @@ class Run:
 
     # --- queued -----------------------------------------------------------------------------------------------------
 
-    def _prompt_sent(self, event: PromptSent, _at: int) -> list[Command]:
+    def _prompt_sent(self, event: PromptSent, at: int) -> list[Command]:
         self._prompt_id = event.prompt_id
-        return []
+        return [self._start_timer(Timer.PROMPT, at + self.view.spec.limits.prompt_timeout_ns)]
 
     def _start(self, _event: PromptConfirmed, at: int) -> list[Command]:
         if self._prompt_id is None:
@@ -281,6 +287,7 @@ class Run:
         return [
             self._change(RUNNING, at),
             self._emit(TurnStarted(view.spec.prompt_synthesized, at)),
+            *self._cancel(Timer.PROMPT),
             self._start_timer(Timer.HARD_TIMEOUT, at + view.spec.limits.hard_timeout_ns),
         ]
 
@@ -324,6 +331,8 @@ class Run:
     # --- a step and its decision ------------------------------------------------------------------------------------
 
     def _step(self, event: StepCompleted, at: int) -> list[Command]:
+        if event.past_gate:
+            return self._step_past_gate(event, at)
         step = event.step
         view = self.view
         spec = view.spec
@@ -429,18 +438,18 @@ class Run:
     # --- a gate that does not hold ----------------------------------------------------------------------------------
 
     def _lose_gate(self, what: str, at: int, *, turn_over: bool = False) -> list[Command]:
-        cut = [] if turn_over else [*self._interrupt(), *self._end_process("its step gate did not hold")]
+        cut = [] if turn_over else [*self._interrupt(), *self._end_process(_GATE_LOST)]
         reason = self.view.stop_reason
         if reason is not None:
             reason = msgspec.structs.replace(reason, exact=False, overshoot_requests=1)
-        return self._fail(failures.gate_lost(what), at, LowerGate(what), *cut, reason=reason)
+        return [*self._lower_gate(what), *self._fail(failures.gate_lost(what), at, *cut, reason=reason)]
 
     def _activity_past_gate(self, event: ActivityPastGate, at: int) -> list[Command]:
         return self._lose_gate(event.what, at)
 
     def _step_past_gate(self, event: StepCompleted, at: int) -> list[Command]:
         ended, _ = self._step_ended(event)
-        return [ended, *self._lose_gate(f"step {event.step.number} was completed", at)]
+        return [ended, *self._lose_gate(_step_was_completed(event), at)]
 
     def _permission_gated(self, event: PermissionAsked, at: int) -> list[Command]:
         if not event.subagent_id:
@@ -486,7 +495,7 @@ class Run:
     def _cut_off(self, at: int, reason: StopReason | None = None) -> list[Command]:
         return [
             self._change(ABORTING, at, reason),
-            *self._cancel(Timer.HARD_TIMEOUT, Timer.DECISION, Timer.STOP),
+            *self._cancel(Timer.HARD_TIMEOUT, Timer.DECISION, Timer.STOP, Timer.PROMPT),
             self._start_timer(Timer.ABORT, at + self.view.spec.limits.abort_timeout_ns),
             *(self._interrupt() if self._confirmed else []),
         ]
@@ -499,7 +508,13 @@ class Run:
 
     def _step_aborting(self, event: StepCompleted, _at: int) -> list[Command]:
         ended, _ = self._step_ended(event)
-        return [ended, *self._interrupt()]
+        if not self._boundary_id and not event.past_gate:
+            self._boundary_id = event.boundary_id  # it crossed the interrupt and is left unanswered
+            return [ended, *self._interrupt()]
+        what = _step_was_completed(event)
+        if self._noted is None:
+            self._noted = failures.gate_lost(what)
+        return [ended, *self._lower_gate(what), *self._interrupt(), *self._end_process(_GATE_LOST)]
 
     def _timer(self, event: TimerFired, at: int) -> list[Command]:
         timer = event.timer
@@ -510,6 +525,9 @@ class Run:
         if timer is Timer.HARD_TIMEOUT:
             failure = failures.hard_timeout(limits.hard_timeout_ns)
             return self._fail(failure, at, *self._end_process("hard timeout of its run"))
+        if timer is Timer.PROMPT:
+            failure = failures.prompt_not_taken(limits.prompt_timeout_ns)
+            return self._fail(failure, at, *self._end_process(failure.message))
         if timer is Timer.DECISION:
             return self._nobody_decided(at)
         if timer is Timer.STOP:
@@ -572,6 +590,10 @@ class Run:
         return [*commands, *self._fail(failures.daemon_restarted(), at)]
 
 
+def _step_was_completed(event: StepCompleted) -> str:
+    return f"step {event.step.number} was completed"
+
+
 def _facts_first(commands: list[Command]) -> list[Command]:
     """Put facts before effects, each in their order."""
-    return sorted(commands, key=lambda command: not isinstance(command, Emit))
+    return sorted(commands, key=lambda command: not isinstance(command, Emit | LowerGate))

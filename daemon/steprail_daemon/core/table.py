@@ -15,12 +15,16 @@ agent.
 asked. A stop, an abort and a decision are bounded by timers; when one runs out the process is ended, and the state is
 claimed when its exit arrives. For that the interpreter owes one `AgentExited` to every `EndProcess` of a run that has
 not ended, in the bounds of the shutdown ladder. FAILED is our own judgement and needs no confirmation: it says that the
-run is given up, not what the agent does; where the agent may still be at work, `EndProcess` goes with it.
+run is given up, not what the agent does; where the agent may still be at work, `EndProcess` goes with it. So a prompt
+that the agent does not confirm in time (PROMPT) and a run that lasts too long (HARD_TIMEOUT) fail at once.
 
-**The gate.** In AWAITING_DECISION and STOPPING the main loop of the agent must be silent (`Run.gated`). If it is not,
-the run is FAILED with GATE_LOST, cut off, and the session's capability falls. An agent that itself no longer waits for
-an answer (its own time limit) can no longer be held; it is ended before it can go on. A turn that ends as completed at
-a boundary which was not released needed one more model request than it was given, so that is a lost gate too.
+**The gate.** From a boundary until it is answered with CONTINUE the main loop of the agent must be silent. If it is
+not, the run is FAILED with GATE_LOST, cut off, and the session's capability falls. That holds in RUNNING too, where an
+answer was decided and may not have been sent yet. While a run is being aborted, only a second step is taken for a lost
+gate, as the rest is how an agent winds up its turn; such a run ends as ABORTED and tells of the failure. An agent that
+itself no longer waits for an answer (its own time limit) can no longer be held; it is ended before it can go on. A turn
+that ends as completed at a boundary which was not released needed one more model request than it was given, so that is
+a lost gate too.
 
 **Abort.** It wins over everything that is not confirmed yet. An agent must not be interrupted before it confirmed the
 prompt (the Autohand CLI 0.8.2 wedges for good), so until then the interrupt is held, with the ABORT timer running. An
@@ -87,10 +91,11 @@ TABLE: dict[tuple[RunState, type], Row] = {
     (QUEUED, ProtocolFailed): Row("_protocol_failed", (FAILED,)),
     (QUEUED, AgentStartFailed): Row("_start_failed", (FAILED,)),
     (QUEUED, AgentExited): Row("_exited_queued", (FAILED,)),
+    (QUEUED, TimerFired): Row("_timer", (QUEUED, FAILED)),
     (QUEUED, DaemonRestarted): Row("_restarted", (FAILED,)),
     # The agent works.
     (RUNNING, PromptConfirmed): Row("_ignore", (RUNNING,)),  # said again
-    (RUNNING, StepCompleted): Row("_step", (RUNNING, AWAITING_DECISION, STOPPING)),
+    (RUNNING, StepCompleted): Row("_step", (RUNNING, AWAITING_DECISION, STOPPING, FAILED)),
     (RUNNING, StopRequested): Row("_note_stop", (RUNNING,)),
     (RUNNING, AbortRequested): Row("_abort", (ABORTING,)),
     (RUNNING, DecisionSubmitted): Row("_refuse_decision", ()),

@@ -25,21 +25,23 @@ class LineFramer:
         self._chunks: list[bytes] = []
         self._held = 0
         self._dropping = False
+        #: Whether the next byte begins a line. A chunk that is one whole line needs no framing then.
+        self.at_line_start = True
 
     def feed(self, data: bytes) -> list[bytes | OverlongLine]:
         """Take the next bytes, cut anywhere, and give the lines that they complete, without their line ends.
 
         One `OverlongLine` stands in the place of each line over the limit; it comes as soon as that is certain.
         """
-        # Most programs write line by line, so a chunk is most often one whole line.
-        if data.find(b"\n") == len(data) - 1 and not self._held and not self._dropping and data:
+        # Programs that write line by line are read line by line.
+        if self.at_line_start and data.find(b"\n") == len(data) - 1 and data:
             return [self._checked(data[:-1])]
         lines: list[bytes | OverlongLine] = []
         *whole, tail = data.split(b"\n")
         if not whole:
             return self._hold(data)
         lines += whole
-        if self._held or self._dropping:
+        if not self.at_line_start:
             self._complete_first(lines)
         if b"\r" in data or len(data) > self._limit:
             lines = [self._checked(line) if type(line) is bytes else line for line in lines]
@@ -53,11 +55,13 @@ class LineFramer:
         if self._held:
             lines = [self._checked(self._take())]
         self._dropping = False
+        self.at_line_start = True
         return lines
 
     def _hold(self, data: bytes) -> list[bytes | OverlongLine]:
-        if self._dropping:
+        if self._dropping or not data:
             return []
+        self.at_line_start = False
         self._chunks.append(data)
         self._held += len(data)
         # One byte more may still be the CR of the line end.
@@ -68,6 +72,7 @@ class LineFramer:
         return [OverlongLine(self._limit)]
 
     def _complete_first(self, lines: list[bytes | OverlongLine]) -> None:
+        self.at_line_start = True
         if self._dropping:
             self._dropping = False
             del lines[0]

@@ -146,7 +146,7 @@ def admit_limits(request: LimitsRequest, settings: EngineSettings) -> RunLimits:
             f" not {hard / 1e9:g} s",
             field="limits.hard_timeout",
         )
-    return RunLimits(max_steps, hard, settings.stop_timeout_ns, settings.abort_timeout_ns)
+    return RunLimits(max_steps, hard, settings.stop_timeout_ns, settings.abort_timeout_ns, settings.prompt_timeout_ns)
 
 
 def _gate_missing(what: str) -> WrongState:

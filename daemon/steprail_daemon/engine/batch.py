@@ -1,14 +1,21 @@
-"""Builds the batches of one session: numbers events, gives them their wire form, keeps their records."""
+"""Builds the batches of one session: numbers events, keeps their records, and gives them their wire form.
+
+Events are encoded when a batch is taken, not when they are added, so that an agent which waits for an answer does not
+wait for that: the facts are committed alone first (`take_facts`), the answer is written, and then the events follow.
+"""
 
 from __future__ import annotations
 
 from array import array
-from itertools import accumulate
 
 from steprail_daemon.core.events import PassiveEvent
-from steprail_daemon.core.records import Fact, Record
+from steprail_daemon.core.records import Fact, Record, StepEnded
 from steprail_daemon.engine.ports import EventEncoder, RecordCodec
 from steprail_daemon.journal.store import Batch
+
+#: Characters of a step that may be committed twice, as a fact and in its event. A larger one is committed once, and the
+#: agent waits for the encoding.
+TWICE = 32 * 1024
 
 
 class BatchBuilder:
@@ -16,14 +23,16 @@ class BatchBuilder:
 
     __slots__ = (
         "_at",
-        "_classes",
         "_codec",
-        "_encode",
         "_encoder",
-        "_entries",
+        "_events",
+        "_facts",
         "_first_seq",
-        "_kinds",
+        "_kept",
+        "_kind_of",
         "_records",
+        "_run_id",
+        "_step_number",
         "closes_session",
         "ends_run",
         "opens_run",
@@ -37,16 +46,19 @@ class BatchBuilder:
         self.session_no = session_no
         self.seq = last_seq
         self._encoder = encoder
-        self._encode = encoder.encode
-        # A plain dictionary, since looking into a mapping proxy takes twice as long.
-        self._kinds = dict(encoder.kinds)
+        self._kind_of = encoder.kinds
         self._codec = codec
+        self._at = 0
+        self._run_id = ""
+        self._step_number = 0
+        self.run_no = 0
         self._reset()
 
     def _reset(self) -> None:
-        self._entries: list[bytes] = []
-        self._classes: list[type] = []
+        self._events: list[PassiveEvent | Fact] = []
+        self._facts: list[Fact] = []
         self._records: list[Record] = []
+        self._kept = ""
         self._first_seq = self.seq + 1
         self.opens_session = ""
         self.opens_run = ""
@@ -57,53 +69,99 @@ class BatchBuilder:
         """Set what the events that follow share. The batch before must have been taken if the run changes."""
         self._at = at
         self.run_no = run_no
-        self._encoder.begin(at, run_id, step_number)
+        self._run_id = run_id
+        self._step_number = step_number
 
     def add(self, event: PassiveEvent | Fact) -> None:
         """Add a public event."""
-        self.seq = seq = self.seq + 1
-        self._entries.append(self._encode(seq, event))
-        self._classes.append(type(event))
+        self.seq += 1
+        self._events.append(event)
 
     def add_fact(self, fact: Fact) -> None:
         """Add a fact: its record and, if it is public, its event."""
-        record = self._codec.to_record(fact)
-        if record is not None:
-            self._records.append(record)
-        if type(fact) in self._kinds:
-            self.add(fact)
+        self._facts.append(fact)
+        if type(fact) in self._kind_of:
+            self.seq += 1
+            self._events.append(fact)
 
-    def keep(self, text: str) -> None:
-        """Have a text that a resource shows kept, if it is too large to be shown whole."""
-        self._encoder.keep(text)
+    def add_event_of(self, fact: Fact) -> None:
+        """Add the event of a fact that is recorded already, if it has one."""
+        if type(fact) in self._kind_of:
+            self.add(fact)
 
     def add_record(self, record: Record) -> None:
         """Add a record that is no fact of a run, such as the making of the session."""
         self._records.append(record)
 
+    def keep(self, text: str) -> None:
+        """Have a text that a resource shows kept, if it is too large to be shown whole."""
+        self._kept = text
+
+    def take_facts(self) -> Batch | None:
+        """Give the facts alone, whole, so that their events can follow; None if that would not pay."""
+        facts = self._facts
+        for fact in facts:
+            if type(fact) is StepEnded and _too_large(fact):
+                return None
+        whole = self._codec.to_whole_record
+        records = [record for record in map(whole, facts) if record is not None]
+        return self._batch(self._first_seq - 1, b"", b"", b"", self._codec.encode_records(records))
+
+    def facts_committed(self) -> None:
+        """Note that the facts were committed: what is taken next has their events and not their records."""
+        self._facts = []
+
     def take(self) -> Batch | None:
         """Give the batch and begin a new one; None if nothing was added."""
-        entries = self._entries
-        if not entries and not self._records:
+        events = self._events
+        if not events and not self._facts and not self._records:
             return None
-        batch = Batch(
+        encoder, kind_of = self._encoder, self._kind_of
+        encoder.begin(self._at, self._run_id, self._step_number)
+        if self._kept:
+            encoder.keep(self._kept)
+        encode = encoder.encode
+        seq = self._first_seq
+        entries = []
+        kinds = bytearray()
+        ends = array("I")
+        size = 0
+        for event in events:
+            entry = encode(seq, event)
+            seq += 1
+            entries.append(entry)
+            kinds.append(kind_of[type(event)])
+            size += len(entry)
+            ends.append(size)
+        batch = self._batch(self.seq, bytes(kinds), ends.tobytes(), b"".join(entries), self._encoded_records())
+        batch.opens_session = self.opens_session
+        batch.opens_run = self.opens_run
+        batch.ends_run = self.ends_run
+        batch.closes_session = self.closes_session
+        batch.blobs = encoder.take_blobs()
+        self._reset()
+        return batch
+
+    def _encoded_records(self) -> bytes:
+        records = self._records
+        for fact in self._facts:
+            record = self._codec.to_record(fact)
+            if record is not None:
+                records.append(record)
+        return self._codec.encode_records(records) if records else b""
+
+    def _batch(self, last_seq: int, kinds: bytes, ends: bytes, wire: bytes, records: bytes) -> Batch:
+        return Batch(
             session_no=self.session_no,
             run_no=self.run_no,
             first_seq=self._first_seq,
-            last_seq=self.seq,
+            last_seq=last_seq,
             at=self._at,
-            kinds=bytes(map(self._kinds.__getitem__, self._classes)),
-            ends=array("I", accumulate(map(len, entries))).tobytes(),
-            wire=b"".join(entries),
-            records=self._codec.encode_records(self._records) if self._records else b"",
-            opens_session=self.opens_session,
-            opens_run=self.opens_run,
-            ends_run=self.ends_run,
-            closes_session=self.closes_session,
-            blobs=self._encoder.take_blobs(),
+            kinds=kinds,
+            ends=ends,
+            wire=wire,
+            records=records,
         )
-        self._reset()
-        return batch
 
     def drop(self) -> None:
         """Forget what was added since the last batch, as if it had not happened."""
@@ -112,5 +170,14 @@ class BatchBuilder:
     def rewind(self, last_seq: int) -> None:
         """Forget what was added, and go on after `last_seq`: the batch that was taken last was not committed."""
         self.seq = last_seq
-        self._encoder.take_blobs()
         self._reset()
+
+
+def _too_large(fact: StepEnded) -> bool:
+    step = fact.step
+    size = len(step.text) + len(step.thought)
+    for call in step.tool_calls:
+        size += len(call.arguments_json)
+    for result in step.tool_results:
+        size += len(result.output or "") + len(result.error or "")
+    return size > TWICE

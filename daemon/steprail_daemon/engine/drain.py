@@ -17,10 +17,11 @@ _REASON = "the daemon is draining"
 _LOOK_AGAIN_NS = 5 * SECOND
 
 
-async def drain(engine: Engine, *, window_ns: int, hurry: asyncio.Event) -> None:
-    """End everything that is live; returns once no agent's process is left.
+async def drain(engine: Engine, *, window_ns: int, longest_end_ns: int, hurry: asyncio.Event) -> None:
+    """End everything that is live; returns once no agent's process is left, or nothing more can be done.
 
-    Bounded by `window_ns`, then by the abort's own time-out and the ladder. `hurry` ends the window at once.
+    `window_ns` bounds the time to reach a boundary, and `hurry` ends it at once; `longest_end_ns` bounds what follows,
+    the abort and the ladder.
     """
     engine.begin_drain()
     _tell_all(engine, StopRequested(DecisionSource.DRAIN, "", _REASON))
@@ -29,8 +30,9 @@ async def drain(engine: Engine, *, window_ns: int, hurry: asyncio.Event) -> None
     for runner in engine.runners():
         if runner.run is None:
             runner.host.end()
-    for runner in engine.runners():
-        await _ended(runner)
+    async with anyio.create_task_group() as tasks:
+        for runner in engine.runners():
+            tasks.start_soon(_ended, runner, longest_end_ns / 1e9)
 
 
 def _tell_all(engine: Engine, event: RunEvent) -> None:
@@ -59,8 +61,9 @@ async def _until_idle(engine: Engine, seconds: float, hurry: asyncio.Event) -> N
             tasks.cancel_scope.cancel()
 
 
-async def _ended(runner: SessionRunner) -> None:
-    while runner.run is not None:
-        await runner.feed.wait(_LOOK_AGAIN_NS)
+async def _ended(runner: SessionRunner, seconds: float) -> None:
+    with anyio.move_on_after(seconds):
+        while runner.run is not None and not runner.ledger.stalled:
+            await runner.feed.wait(_LOOK_AGAIN_NS)
     runner.host.end()
     await runner.host.gone()

@@ -131,6 +131,7 @@ class Engine:
         self._pending_sessions += 1
         try:
             agent, capabilities = await self._agents.require(request.agent)
+            self._require_room(beside=1)
         finally:
             self._pending_sessions -= 1
         self._refuse_while_draining()
@@ -154,18 +155,21 @@ class Engine:
         self.add(runner)
         return runner.view
 
-    def _require_room(self) -> None:
+    def _require_room(self, beside: int = 0) -> None:
+        """See that there is room for one session more; `beside` are pending ones that are counted already."""
         settings = self._world.settings
-        open_sessions = sum(runner.view.state is not SessionState.CLOSED for runner in self._sessions.values())
-        if open_sessions + self._pending_sessions >= settings.max_sessions:
+        # A suspended session holds nothing but its history.
+        resting = (SessionState.CLOSED, SessionState.SUSPENDED)
+        sessions = sum(runner.view.state not in resting for runner in self._sessions.values())
+        if sessions + self._pending_sessions - beside >= settings.max_sessions:
             raise Exhausted(
                 "TOO_MANY_SESSIONS",
-                f"{open_sessions} sessions are open, server.max_sessions is {settings.max_sessions}; close one first",
+                f"{sessions} sessions are active, server.max_sessions is {settings.max_sessions}; close one first",
             )
-        self._require_process()
+        self._require_process(beside)
 
-    def _require_process(self) -> None:
-        processes = sum(runner.host.up for runner in self._sessions.values())
+    def _require_process(self, beside: int = 0) -> None:
+        processes = sum(runner.host.up for runner in self._sessions.values()) + self._pending_sessions - beside
         most = self._world.settings.max_processes
         if processes >= most:
             raise Exhausted(
@@ -174,10 +178,14 @@ class Engine:
 
     def get_session(self, session_id: str) -> SessionView:
         """See `Facade`."""
-        return self._runner(session_id).view
+        runner = self._runner(session_id)
+        runner.ledger.require()
+        return runner.view
 
     def list_sessions(self) -> list[SessionView]:
         """See `Facade`."""
+        for runner in self._sessions.values():
+            runner.ledger.require()
         return [runner.view for runner in sorted(self._sessions.values(), key=lambda one: -one.session_no)]
 
     async def close_session(self, session_id: str, *, force: bool) -> SessionView:
@@ -187,6 +195,8 @@ class Engine:
             return runner.view
         if runner.run is not None and not force:
             raise self._busy(runner)
+        runner.ledger.require()
+        runner.closing = True
         if runner.run is not None:
             runner.tell(AbortRequested("", "the session is closed"))
         runner.host.end()
@@ -234,7 +244,10 @@ class Engine:
         view, settings, old = runner.view, self._world.settings, before.spec
         prompt, synthesized = self._continue_prompt(request, before, driver)
         rules = old.stop_rules if request.stop_rules is None else request.stop_rules
-        limits = LimitsRequest(old.limits.max_steps, old.limits.hard_timeout_ns)
+        # The ceilings may have been lowered since; what is inherited must not be refused for it.
+        limits = LimitsRequest(
+            min(old.limits.max_steps, settings.max_steps), min(old.limits.hard_timeout_ns, settings.hard_timeout_ns)
+        )
         spec = RunSpec(
             prompt=prompt,
             stop_rules=admission.admit_rules(rules, view.capabilities, settings, view.steps_before),
@@ -274,8 +287,7 @@ class Engine:
     def _ready_for_run(self, session_id: str) -> SessionRunner:
         self._refuse_while_draining()
         runner = self._runner(session_id)
-        state = runner.view.state
-        if state is SessionState.CLOSED:
+        if runner.closing or runner.view.state is SessionState.CLOSED:
             raise WrongState("SESSION_CLOSED", f"session {session_id} was closed")
         if runner.run is not None:
             raise self._busy(runner)
@@ -327,43 +339,49 @@ class Engine:
 
     def get_run(self, run_id: str) -> RunView:
         """See `Facade`."""
+        runner = self._runner_of_run(run_id)
+        # While the journal refuses, the view is ahead of what is recorded.
+        runner.ledger.require()
+        return runner.places[run_id].view
+
+    def _runner_of_run(self, run_id: str) -> SessionRunner:
         runner = self._session_of_run.get(run_id)
         if runner is None:
             raise NotFound("RUN_NOT_FOUND", f"there is no run {run_id!r}", run_id=run_id)
-        return runner.places[run_id].view
+        return runner
 
     def list_runs(self, session_id: str) -> list[RunView]:
         """See `Facade`."""
         runners = [self._runner(session_id)] if session_id else self.runners()
+        for runner in runners:
+            runner.ledger.require()
         views = [place.view for runner in runners for place in runner.places.values()]
         return sorted(views, key=lambda view: view.run_id, reverse=True)
 
     def steps(self, run_id: str, after_number: int, limit: int) -> list[StoredStep]:
         """See `Facade`."""
-        self.get_run(run_id)
-        runner = self._session_of_run[run_id]
+        runner = self._runner_of_run(run_id)
         place = runner.places[run_id]
         with journal_reads():
             return read_steps(self._world.store, runner.session_no, place, after_number=after_number, limit=limit)
 
     async def wait_run(self, run_id: str, *, attention: bool, timeout_ns: int) -> RunView:
         """See `Facade`."""
-        view = self.get_run(run_id)
-        feed = self._session_of_run[run_id].feed
+        runner = self._runner_of_run(run_id)
+        view = runner.places[run_id].view
         deadline = self._world.clock.now() + timeout_ns
-        while not (view.ended or (attention and view.pending_decision is not None)):
+        while runner.ledger.stalled or not (view.ended or (attention and view.needs_attention)):
             left = deadline - self._world.clock.now()
             if left <= 0:
                 break
-            await feed.wait(left)
-        return view
+            await runner.feed.wait(left)
+        return self.get_run(run_id)
 
     # --- streams ----------------------------------------------------------------------------------------------------
 
     def watch_run(self, run_id: str, after_seq: int, epoch: str) -> Subscription:
         """See `Facade`."""
-        self.get_run(run_id)
-        runner = self._session_of_run[run_id]
+        runner = self._runner_of_run(run_id)
         place = runner.places[run_id]
         self._check_cursor(runner, after_seq, epoch)
         start = max(after_seq, place.first_seq - 1)

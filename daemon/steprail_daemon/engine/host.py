@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from steprail_daemon.core.commands import AgentCommand
-from steprail_daemon.core.events import AgentEvent, AgentExited, AgentReady
+from steprail_daemon.core.errors import StepRailError
+from steprail_daemon.core.events import AgentEvent, AgentExited, AgentReady, TurnEnded
 from steprail_daemon.core.model import Failure, FailureFault
 from steprail_daemon.core.shutdown import Ladder, RungKind
 from steprail_daemon.core.views import SessionView
@@ -97,9 +99,11 @@ class AgentHost:
 
     async def _start(self) -> None:
         world, view = self._world, self._view
-        agent = world.agent(view.agent)
-        if agent is None or agent.driver not in world.drivers:
-            self._not_started(f"agent {view.agent!r} is not in the configuration any more")
+        try:
+            # Asked again for each process: the program may have been replaced since.
+            agent, _ = await world.require_agent(view.agent)
+        except StepRailError as error:
+            self._not_started(error.message)
             return
         driver = world.drivers[agent.driver]
         spec = LaunchSpec(
@@ -123,10 +127,10 @@ class AgentHost:
         try:
             _make_directories(plan.directories)
             process = await world.launcher.spawn(
-                plan.argv, {**agent.environment, **plan.environment}, view.cwd, _Handlers(self)
+                plan.argv, {**agent.environment, **plan.environment}, view.cwd, _Handlers(self, world.crash)
             )
-        except (OSError, TimeoutError) as error:
-            self._not_started(f"{agent.command[0]} could not be started: {error.strerror or error}")
+        except OSError as error:
+            self._not_started(f"{agent.command[0]} could not be started: {_why(error)}")
             return
         self._started(process)
 
@@ -141,7 +145,7 @@ class AgentHost:
         self._starting = False
         process.read_size = self._read_size
         seconds = self._world.settings.start_timeout_ns / 1e9
-        self._start_timer = self._world.loop.call_later(seconds, self._start_timed_out)
+        self._start_timer = self._world.loop.call_later(seconds, self._world.guarded(self._start_timed_out))
         if self._ending:
             self._climb_down(process)
         elif self._codec is not None:
@@ -205,11 +209,15 @@ class AgentHost:
 
         async def climb_down() -> None:
             await process.shut_down(ladder)
+            if self._process is process:
+                # Even the kill was not confirmed. Whoever waits for the exit must not wait for ever.
+                log.error("the agent of %s did not die: process %d", self._view.session_id, process.pid)
+                self.on_exit(_UNKNOWN)
 
         self._world.start_task(climb_down, f"end agent of {self._view.session_id}")
 
     async def gone(self) -> None:
-        """Wait until there is no process. Bounded by the ladder once `end` was called."""
+        """Wait until there is no process, or until it cannot be ended. Bounded by the ladder once `end` was called."""
         await self._gone.wait()
 
     # --- what the process calls ---
@@ -227,20 +235,32 @@ class AgentHost:
                 self._put(process, owed)
         if events:
             if not self._handshaken:
-                self._look_for_ready(events)
+                events = self._before_handshake(events)
             self._listener.agent_said(events)
 
-    def _look_for_ready(self, events: list[AgentEvent]) -> None:
+    def _before_handshake(self, events: list[AgentEvent]) -> list[AgentEvent]:
+        """Look for the handshake's answer, or for why there will be none; gives what is the listener's affair."""
+        passed: list[AgentEvent] = []
         for event in events:
-            if type(event) is AgentReady:
-                if self._start_timer is not None:
-                    self._start_timer.cancel()
-                if not event.gate_held:
-                    self._failure = _start_failure("the agent did not confirm that it waits at step boundaries")
-                    self.end()
-                    return
-                self.version = event.version
-                self._handshaken = True
+            if isinstance(event, TurnEnded):
+                # No turn was begun: this is how a CLI says that it cannot take the conversation up.
+                self._failure = event.failure or self._failure
+            elif isinstance(event, AgentReady):
+                self._ready(event)
+                passed.append(event)
+            else:
+                passed.append(event)
+        return passed
+
+    def _ready(self, event: AgentReady) -> None:
+        if self._start_timer is not None:
+            self._start_timer.cancel()
+        if event.gate_held:
+            self.version = event.version
+            self._handshaken = True
+        else:
+            self._failure = _start_failure("the agent did not confirm that it waits at step boundaries")
+            self.end()
 
     def on_stdout_eof(self) -> None:
         """Take the end of stdout; a last line without its end may be complete all the same."""
@@ -261,7 +281,7 @@ class AgentHost:
         self._starting = False
         self._handshaken = False
         self._gone.set()
-        if was_up:
+        if was_up or (self._ending and failure is None):
             self._listener.agent_exited(AgentExited(status.code, status.signal, stderr))
             return
         how = f"exit code {status.code}" if status.code is not None else f"signal {status.signal}"
@@ -270,19 +290,46 @@ class AgentHost:
 
 
 class _Handlers:
-    """Ties the callbacks of one process to its host."""
+    """Ties the callbacks of one process to its host. An exception there is a bug, and nobody else would hear of it."""
 
-    __slots__ = ("_host", "on_stdout")
+    __slots__ = ("_crash", "_host")
 
-    def __init__(self, host: AgentHost) -> None:
+    def __init__(self, host: AgentHost, crash: Callable[[Exception], None]) -> None:
         self._host = host
-        self.on_stdout = host.on_stdout
+        self._crash = crash
+
+    def on_stdout(self, data: bytes) -> None:
+        try:
+            self._host.on_stdout(data)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the daemon
+            self._crash(error)
 
     def on_stdout_eof(self) -> None:
-        self._host.on_stdout_eof()
+        try:
+            self._host.on_stdout_eof()
+        except Exception as error:  # noqa: BLE001
+            self._crash(error)
 
     def on_exit(self, status: ExitStatus) -> None:
-        self._host.on_exit(status)
+        try:
+            self._host.on_exit(status)
+        except Exception as error:  # noqa: BLE001
+            self._crash(error)
+
+
+class _UnknownExit:
+    """The exit of a process of which nobody knows how, or whether, it ended."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+_UNKNOWN = _UnknownExit()
+
+
+def _why(error: OSError) -> str:
+    # A TimeoutError is an OSError, and anyio's has no text.
+    return error.strerror or str(error) or "there was no answer in time"
 
 
 def _start_failure(message: str) -> Failure:

@@ -128,6 +128,12 @@ class RecordCodec(Protocol):
     def to_record(self, event: Fact) -> Record | None:
         """Give what is recorded of a fact."""
 
+    def to_whole_record(self, fact: Fact) -> Record | None:
+        """Give a record of a fact from which the fact can be had again."""
+
+    def to_fact(self, record: Record) -> Fact | None:
+        """Give the fact that `to_whole_record` was given; None for a record that does not tell."""
+
     def encode_records(self, records: Sequence[Record]) -> bytes:
         """Encode the records of one batch."""
 

@@ -1,8 +1,9 @@
 """What the engine does at its start: takes up the sessions of the journal and ends what is live no more.
 
 No run stays live without a live child. The children of an earlier life are gone (the parent process saw to it), so
-every run that the journal shows as live is closed with one terminal event, and its session waits without a process for
-the next run, which resumes from the agent's own store. A prompt is never sent again by itself.
+every run that the journal shows as live is closed with one terminal event, and its session waits without a process
+for the next run, which resumes from the agent's own store. Facts that were committed when the daemon died before it
+had made their events get them now. A prompt is never sent again by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def recover(world: World) -> list[SessionRunner]:
     """Give a runner for every session of the journal, with nothing live in it.
 
     Raises:
-        JournalError: the journal could not be read or written.
+        JournalError: the journal could not be read, or has a record that is damaged or of a newer version.
+        ValueError: a session's records do not make sense.
+        Unavailable: the journal could not be written.
     """
     return [_recover_session(world, row) for row in list(world.store.sessions())]
 
@@ -33,6 +36,9 @@ def _recover_session(world: World, row: SessionRow) -> SessionRunner:
     view.last_seq = row.last_seq
     places = _places(world, row.session_no, runs)
     runner = SessionRunner(world, view, row.session_no, places)
+    for run_no, at, data in world.store.unpublished(row.session_no):
+        facts = [fact for record in world.records.decode_records(data) if (fact := world.records.to_fact(record))]
+        runner.publish_again(run_no, facts, at)
     for place in places.values():
         if not place.view.ended:
             runner.recover(Run.restore(place.view), DaemonRestarted())

@@ -1,9 +1,10 @@
 """The one interpreter: what happens to a session goes through here, one event at a time, synchronously.
 
 One call from the read callback decodes (in the host), runs the core, commits, writes the answer and publishes, in
-this order and without a task in between. The order is the promise: **everything that a call recorded is committed
-before any effect of it leaves the daemon, and before anybody sees it.** When the journal refuses a commit the session
-stands still: nothing is answered, the agent is not read, and the commit is tried again until it holds or patience ends.
+this order and without a task in between. The order is the promise: **what was decided is committed before any effect of
+it leaves the daemon, and every event is committed before anybody sees it.** At a step boundary the agent waits for us,
+so there the facts (the step and its decision) are committed alone, the answer is written, and then their events are
+encoded, committed and published; a crash in between is mended at the next start, which makes the events from the facts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from steprail_daemon.core.commands import (
     SendPrompt,
     StartTimer,
 )
-from steprail_daemon.core.errors import Unavailable
 from steprail_daemon.core.events import (
     PASSIVE_EVENTS,
     ActivityPastGate,
@@ -65,11 +65,10 @@ from steprail_daemon.core.views import RunView, SessionView
 from steprail_daemon.engine.batch import BatchBuilder
 from steprail_daemon.engine.broker import Feed
 from steprail_daemon.engine.host import AgentHost
-from steprail_daemon.engine.refusals import journal_unavailable
+from steprail_daemon.engine.ledger import Ledger, not_written
 from steprail_daemon.engine.world import World
-from steprail_daemon.journal.store import Batch, JournalError
 
-_AGENT_COMMANDS = (SendPrompt, AnswerBoundary, AnswerPermission, Interrupt)
+_AGENT_COMMANDS = frozenset({SendPrompt, AnswerBoundary, AnswerPermission, Interrupt})
 _SIGNS_OF_A_REQUEST = frozenset({MessageStarted, MessageEnded, ToolStarted})
 
 
@@ -94,20 +93,20 @@ class SessionRunner:
         self.session_no = session_no
         self.places = places
         self.run: Run | None = None
+        #: Set once the session is to be closed: no run is begun any more.
+        self.closing = False
         self.feed = Feed(session_no, view.last_seq, world.store, closed=view.state is SessionState.CLOSED)
         self.host = AgentHost(world, view, self)
-        self._builder = BatchBuilder(
-            session_no, view.last_seq, world.encoders.for_session(view.session_id), world.records
-        )
+        encoder = world.encoders.for_session(view.session_id)
+        self._builder = BatchBuilder(session_no, view.last_seq, encoder, world.records)
+        self.ledger = Ledger(world, view, self.feed, self._builder, self)
         self._assembly = StepAssembly()
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._commands: list[Command] = []
-        self._uncommitted: list[Batch] = []
-        self._deferred: list[Callable[[], None]] = []
-        self._stalled_since: int | None = None
+        self._answers = False
         self._gate_shut = False
         self._prompted = False
-        self._idle_timer: asyncio.TimerHandle | None = None
         self._at = 0
         self._state_reason = ""
         self.on_run_edge: Callable[[], None] = lambda: None
@@ -125,7 +124,7 @@ class SessionRunner:
         builder.opens_session = created.session_id
         builder.add_record(created)
         builder.add_fact(SessionStateChanged(SessionState.STARTING, None))
-        self._commit_or_refuse()
+        self.ledger.commit_or_refuse()
         self.host.start(resume=False)
 
     def start_run(self, run_id: str, spec: RunSpec) -> RunView:
@@ -134,30 +133,30 @@ class SessionRunner:
         Raises:
             Unavailable: JOURNAL_UNAVAILABLE, and nothing happened.
         """
-        self._refuse_while_stalled()
+        self.ledger.require()
         run_no = len(self.places) + 1
         at = self.world.clock.now()
         run, commands = Run.create(run_id, self.view.session_id, spec, at, steps_before=self.view.steps_before)
+        facts = [command.fact for command in commands if isinstance(command, Emit)]
         self._begin(run_no, run_id, 0)
         self._builder.opens_run = run_id
         self._builder.keep(spec.prompt)
         first_seq = self._builder.seq + 1
-        for command in commands:
-            if isinstance(command, Emit):
-                self._builder.add_fact(command.fact)
-        self._commit_or_refuse()
+        for fact in facts:
+            self._builder.add_fact(fact)
+        self.ledger.commit_or_refuse()
+        for fact in facts:
+            fold_session(self.view, fact)
         self._commands.extend(command for command in commands if not isinstance(command, Emit))
         self.run = run
         self._prompted = False
+        self._gate_shut = False
         self.places[run_id] = RunPlace(run_no, first_seq, None, run.view)
-        for command in commands:
-            if isinstance(command, Emit):
-                fold_session(self.view, command.fact)
         self._assembly.reset()
         self.on_run_edge()
         if not self.host.up:
             self.host.start(resume=self._has_conversation())
-        self._begin(run_no, run_id, 0)
+        self._begin_run()
         self._try_prompt()
         self._settle()
         return run.view
@@ -169,7 +168,7 @@ class SessionRunner:
             StepRailError: the run refuses it; nothing changed.
             Unavailable: JOURNAL_UNAVAILABLE; it may still take effect once the journal can be written again.
         """
-        self._refuse_while_stalled()
+        self.ledger.require()
         self._begin_run()
         try:
             self._drive(event)
@@ -177,22 +176,49 @@ class SessionRunner:
             self._builder.drop()
             raise
         self._settle()
-        if self._stalled_since is not None:
-            raise _not_written("it was not recorded yet")
+        if self.ledger.stalled:
+            raise not_written("it was not recorded yet")
 
     def close(self) -> None:
-        """Record that the session is closed, unless it is. No run may be live and the process must be gone."""
+        """Record that the session is closed, unless it is. No run may be live and the process must be gone.
+
+        Raises:
+            Unavailable: JOURNAL_UNAVAILABLE, and nothing happened.
+        """
         if self.view.state is SessionState.CLOSED:
             return
+        self.ledger.require()
+        if self.run is not None or self.host.up:
+            raise RuntimeError(f"session {self.view.session_id} is closed while something of it is live")
+        self._watch_idleness(SessionState.CLOSED)
+        fact = SessionStateChanged(SessionState.CLOSED, self.view.state)
         self._begin(0, "", 0)
         self._builder.closes_session = True
-        self._emit(SessionStateChanged(SessionState.CLOSED, self.view.state))
-        self._settle()
+        self._builder.add_fact(fact)
+        self.ledger.commit_or_refuse()
+        fold_session(self.view, fact)
 
     def recover(self, run: Run, event: RunEvent) -> None:
-        """End a run that the journal shows as live, by what happened to it."""
+        """End a run that the journal shows as live, by what happened to it.
+
+        Raises:
+            Unavailable: JOURNAL_UNAVAILABLE.
+        """
         self.run = run
         self.tell(event)
+
+    def publish_again(self, run_no: int, facts: list[Fact], at: int) -> None:
+        """Make the events of facts that were committed when the daemon died before it could.
+
+        Raises:
+            Unavailable: JOURNAL_UNAVAILABLE.
+        """
+        run_id = next((run_id for run_id, place in self.places.items() if place.run_no == run_no), "")
+        steps = self.places[run_id].view.step_count if run_id else 0
+        self._builder.begin(at, run_no, run_id, steps)
+        for fact in facts:
+            self._builder.add_event_of(fact)
+        self.ledger.commit_or_refuse()
 
     def settle_state(self, reason: str) -> None:
         """Record the session's state if it is not what the journal shows."""
@@ -203,8 +229,8 @@ class SessionRunner:
 
     def agent_said(self, events: list[AgentEvent]) -> None:
         """Interpret what one read brought. This is the hot path."""
-        if self._stalled_since is not None:
-            self._deferred.append(lambda: self.agent_said(events))
+        if self.ledger.stalled:
+            self.ledger.put_off(lambda: self.agent_said(events))
             return
         self._begin_run()
         add, feed = self._builder.add, self._assembly.feed
@@ -224,26 +250,28 @@ class SessionRunner:
 
     def agent_exited(self, event: AgentExited) -> None:
         """See `HostListener`."""
-        how = f"exit code {event.code}" if event.code is not None else f"signal {event.signal}"
-        if self.host.ending and self.run is not None and not self._prompted:
+        self._outside(lambda: self._agent_gone(event))
+
+    def _agent_gone(self, event: AgentExited) -> None:
+        if self.host.ending and self.run is not None and not self._prompted and not self.closing:
             # The process that went was an earlier run's; this one has not been begun and gets its own.
+            self._gate_shut = False
             self.host.start(resume=self._has_conversation())
         else:
-            self._outside(lambda: self._without_agent(event, f"the agent's process ended: {how}"))
+            self._without_agent(event, f"the agent's process ended: {_how(event)}")
 
     def _without_agent(self, event: RunEvent, reason: str) -> None:
         self._gate_shut = False
         self._state_reason = reason
-        if self.run is not None:
-            self._drive(event)
+        self._drive(event)
 
     def _timer_fired(self, timer: Timer) -> None:
         self._timers.pop(timer, None)
         self._outside(lambda: self._drive(TimerFired(timer)))
 
     def _outside(self, happen: Callable[[], None]) -> None:
-        if self._stalled_since is not None:
-            self._deferred.append(lambda: self._outside(happen))
+        if self.ledger.stalled:
+            self.ledger.put_off(lambda: self._outside(happen))
             return
         self._begin_run()
         happen()
@@ -261,7 +289,7 @@ class SessionRunner:
             self._begin(0, "", 0)
             return
         view = run.view
-        step = 0 if view.started_at is None else view.step_count + (0 if self._gate_shut else 1)
+        step = 0 if view.started_at is None else len(view.steps) + (0 if self._gate_shut else 1)
         self._begin(self.places[view.run_id].run_no, view.run_id, step)
 
     def _active(self, event: AgentEvent) -> None:
@@ -280,11 +308,14 @@ class SessionRunner:
             self._drive(event)  # type: ignore[arg-type]
 
     def _boundary(self, event: BoundaryReached) -> None:
+        if self._gate_shut:
+            # It came to another boundary although it was to wait at the one before.
+            self._past_gate(event)
         run = self.run
         if run is None:
             self._active_outside_run(event)
             return
-        number = run.view.step_count + 1
+        number = len(run.view.steps) + 1
         step = self._assembly.complete(event, number, run.view.run_id, self._at)
         self._gate_shut = True
         self._drive(StepCompleted(event.boundary_id, step, self.view.steps_before + number))
@@ -300,6 +331,9 @@ class SessionRunner:
             self._commands.append(EndProcess(event.message))
 
     def _took_up(self, event: PromptConfirmed) -> None:
+        run = self.run
+        if run is None or run.view.started_at is not None:
+            return
         session = event.agent_session_id or self.view.agent_session_id
         model = event.model or self.view.model
         self._assembly.begin(self._at)
@@ -309,12 +343,11 @@ class SessionRunner:
         if getattr(event, "subagent_id", "") or getattr(event, "parent_call_id", ""):
             return
         self._gate_shut = False
-        if self.run is not None and self.run.gated:
-            self._drive(ActivityPastGate(type(event).__name__))
+        self._drive(ActivityPastGate(type(event).__name__))
 
     def _try_prompt(self) -> None:
         run = self.run
-        if run is None or not self.host.ready:
+        if run is None or self._prompted or not self.host.ready:
             return
         self._prompted = True
         prompt_id = self.world.ids.new_uuid()
@@ -329,6 +362,9 @@ class SessionRunner:
             kind = type(command)
             if kind is Emit:
                 self._emit(command.fact)  # type: ignore[union-attr]
+            elif kind is AnswerBoundary:
+                self._answers = True
+                self._commands.append(command)
             elif kind is FinishRun:
                 self._finish_run(run)
             elif kind is LowerGate:
@@ -343,9 +379,8 @@ class SessionRunner:
         self._builder.add_fact(fact)
 
     def _finish_run(self, run: Run) -> None:
-        place = self.places[run.view.run_id]
-        place.last_seq = self._builder.seq
-        self._cut()
+        self.places[run.view.run_id].last_seq = self._builder.seq
+        self.ledger.cut()
         self.run = None
         self._assembly.reset()
         self._begin(0, "", 0)
@@ -360,43 +395,22 @@ class SessionRunner:
 
     # --- commit, then act, then publish -----------------------------------------------------------------------------
 
-    def _cut(self) -> None:
-        batch = self._builder.take()
-        if batch is not None:
-            self._uncommitted.append(batch)
-
     def _settle(self) -> None:
-        self._cut()
-        committed: list[Batch] = []
-        try:
-            self._commit(committed)
-        except JournalError as error:
-            self._publish(committed)
-            self._stall(error)
-            return
-        if self._commands:
-            self._act()
-        self._publish(committed)
-        self._sync_state()
-
-    def _commit(self, committed: list[Batch]) -> None:
-        waiting = self._uncommitted
-        append = self.world.store.append
-        while waiting:
-            append(waiting[0])
-            committed.append(waiting.pop(0))
-
-    def _publish(self, committed: list[Batch]) -> None:
-        for batch in committed:
-            self.view.last_seq = batch.last_seq
-            self.feed.publish(batch)
+        if self._answers:
+            self._answers = False
+            if self.ledger.commit_facts():
+                self._act()
+        if self.ledger.commit():
+            if self._commands:
+                self._act()
+            self._sync_state()
 
     def _act(self) -> None:
         commands, self._commands = self._commands, []
         to_agent: list[AgentCommand] = []
         for command in commands:
-            if isinstance(command, _AGENT_COMMANDS):
-                to_agent.append(command)
+            if type(command) in _AGENT_COMMANDS:
+                to_agent.append(command)  # type: ignore[arg-type]
                 if type(command) is AnswerBoundary and command.action is DecisionAction.CONTINUE:
                     self._gate_shut = False
                 continue
@@ -421,32 +435,37 @@ class SessionRunner:
     def _start_timer(self, command: StartTimer) -> None:
         self._cancel_timer(command.timer)
         delay = max(0, command.deadline_at - self.world.clock.now()) / 1e9
-        self._timers[command.timer] = self.world.loop.call_later(delay, self._timer_fired, command.timer)
+        fire = self.world.guarded(lambda: self._timer_fired(command.timer))
+        self._timers[command.timer] = self.world.loop.call_later(delay, fire)
 
     def _cancel_timer(self, timer: Timer) -> None:
         handle = self._timers.pop(timer, None)
         if handle is not None:
             handle.cancel()
 
+    # --- the session's state ----------------------------------------------------------------------------------------
+
+    def _state(self) -> SessionState:
+        host = self.host
+        if self.run is not None:
+            return SessionState.RUNNING
+        if host.ready:
+            return SessionState.IDLE
+        if host.up and host.ending:
+            # It is what it was until the process is gone.
+            return self.view.state if self.view.state is not SessionState.RUNNING else SessionState.IDLE
+        return SessionState.STARTING if host.up else SessionState.SUSPENDED
+
     def _sync_state(self) -> None:
         view = self.view
-        if self.run is not None:
-            state = SessionState.RUNNING
-        elif view.state is SessionState.CLOSED:
-            return
-        elif self.host.ready:
-            state = SessionState.IDLE
-        elif self.host.up:
-            state = SessionState.STARTING
-        else:
-            state = SessionState.SUSPENDED
-        if state is view.state:
+        state = self._state()
+        if state is view.state or view.state is SessionState.CLOSED:
             return
         self._watch_idleness(state)
         reason, self._state_reason = self._state_reason, ""
         self._begin(0, "", 0)
         self._emit(SessionStateChanged(state, view.state, reason))
-        self._settle()
+        self.ledger.commit()
 
     def _watch_idleness(self, state: SessionState) -> None:
         if self._idle_timer is not None:
@@ -454,7 +473,7 @@ class SessionRunner:
             self._idle_timer = None
         if state is SessionState.IDLE and self.view.capabilities.resume:
             seconds = self.world.settings.idle_timeout_ns / 1e9
-            self._idle_timer = self.world.loop.call_later(seconds, self._idle_too_long)
+            self._idle_timer = self.world.loop.call_later(seconds, self.world.guarded(self._idle_too_long))
 
     def _idle_too_long(self) -> None:
         self._idle_timer = None
@@ -463,52 +482,22 @@ class SessionRunner:
 
     # --- a journal that refuses -------------------------------------------------------------------------------------
 
-    def _refuse_while_stalled(self) -> None:
-        if self._stalled_since is not None:
-            raise _not_written("nothing is accepted until it can be written again")
-
-    def _commit_or_refuse(self) -> None:
-        batch = self._builder.take()
-        assert batch is not None
-        try:
-            self.world.store.append(batch)
-        except JournalError as error:
-            self._builder.rewind(batch.first_seq - 1)
-            raise _not_written(error.message) from error
-        self._publish([batch])
-
-    def _stall(self, error: JournalError) -> None:
-        self._stalled_since = self.world.clock.now()
-        self._state_reason = f"the journal could not be written: {error.message}"
+    def ledger_stalled(self) -> None:
+        """See `LedgerOwner`."""
         self.host.pause()
-        self._retry_later()
 
-    def _retry_later(self) -> None:
-        self.world.loop.call_later(self.world.settings.journal_retry_ns / 1e9, self._retry)
+    def ledger_waits_too_long(self) -> None:
+        """See `LedgerOwner`: the agent waits at its gate or for its reader, and must not wait for ever."""
+        self.host.end()
 
-    def _retry(self) -> None:
-        since = self._stalled_since
-        if since is None:
-            return
-        committed: list[Batch] = []
-        try:
-            self._commit(committed)
-        except JournalError:
-            self._publish(committed)
-            if self.world.clock.now() - since > self.world.settings.journal_patience_ns:
-                # The agent waits at its gate or for its reader; it must not wait for ever.
-                self.host.end()
-            self._retry_later()
-            return
-        self._stalled_since = None
-        self.host.resume()
+    def ledger_goes_on(self) -> None:
+        """See `LedgerOwner`."""
         self._act()
-        self._publish(committed)
-        deferred, self._deferred = self._deferred, []
-        for happen in deferred:
-            happen()
+        self.host.resume()
         self._sync_state()
 
 
-def _not_written(message: str) -> Unavailable:
-    return journal_unavailable(f"the journal cannot be written: {message}")
+def _how(event: AgentExited) -> str:
+    if event.code is not None:
+        return f"exit code {event.code}"
+    return "it is not known how" if event.signal is None else f"signal {event.signal}"

@@ -39,6 +39,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     abort_timeout_ns: int
     start_timeout_ns: int
     idle_timeout_ns: int
+    #: How long an agent that is ready may take to confirm a prompt.
+    prompt_timeout_ns: int = 30 * SECOND
     line_bytes: int
     prompt_bytes: int
     ladder: Ladder

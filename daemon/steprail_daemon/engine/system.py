@@ -9,17 +9,17 @@ from ulid import ULID
 
 
 class SystemClock:
-    """Unix time that does not jump: read once at the start, then carried on by the monotonic clock.
+    """Unix time that does not jump: read once at the start, then carried on by the clock since the machine's boot.
 
-    A step of the machine's clock (NTP, a suspended virtual machine) must neither end runs nor make spans negative.
+    A step of the machine's clock must neither end runs nor make spans negative. Time in which the machine slept counts.
     """
 
     def __init__(self) -> None:
-        self._offset = time.time_ns() - time.monotonic_ns()
+        self._offset = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def now(self) -> int:
         """Give Unix nanoseconds."""
-        return time.monotonic_ns() + self._offset
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._offset
 
 
 class SystemIds:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from steprail_daemon.core.model import Capabilities
 from steprail_daemon.drivers.base import Driver
 from steprail_daemon.engine.ports import Clock, Encoders, IdSource, Launcher, RecordCodec
 from steprail_daemon.engine.settings import AgentSettings, EngineSettings
@@ -19,6 +20,17 @@ class StartTask(Protocol):
 
     def __call__(self, function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """Start `function` under `name`."""
+
+
+class RequireAgent(Protocol):
+    """Finds an agent that can be used now."""
+
+    async def __call__(self, name: str) -> tuple[AgentSettings, Capabilities]:
+        """Give the agent.
+
+        Raises:
+            StepRailError: AGENT_UNKNOWN, AGENT_UNAVAILABLE.
+        """
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +46,20 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     drivers: Mapping[str, Driver]
     loop: asyncio.AbstractEventLoop
     start_task: StartTask
+    require_agent: RequireAgent
+    #: Ends the daemon after a bug of ours, so that the next life closes what this one can no longer answer for.
+    crash: Callable[[Exception], None]
+
+    def guarded(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Wrap what the loop calls: an exception there is a bug, and nobody else would hear of it."""
+
+        def call() -> None:
+            try:
+                function()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it ends the daemon
+                self.crash(error)
+
+        return call
 
     def agent(self, name: str) -> AgentSettings | None:
         """Find a configured agent."""

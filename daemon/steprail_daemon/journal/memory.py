@@ -8,14 +8,15 @@ from collections.abc import Iterator
 
 import msgspec
 
+from steprail_daemon.journal.layout import LAST_SUB, MAX_SEQ
 from steprail_daemon.journal.store import Batch, Blob, JournalError, RunRow, SessionRow
-from steprail_daemon.journal.tail import Tail, has_edges, is_plain, new_tail, refusal
+from steprail_daemon.journal.tail import Tail, has_edges, new_tail, refusal, uint32_at
 
 
 class _Session:
     """What is kept of a session. `lasts` are the last sequence numbers of `batches`, for bisection."""
 
-    __slots__ = ("batches", "lasts", "records", "run_ids", "session_id", "tail")
+    __slots__ = ("batches", "lasts", "records", "run_ids", "session_id", "tail", "unpublished")
 
     def __init__(self, session_id: str, tail: Tail) -> None:
         self.session_id = session_id
@@ -23,6 +24,7 @@ class _Session:
         self.batches: list[Batch] = []
         self.lasts: list[int] = []
         self.records: list[tuple[int, bytes]] = []
+        self.unpublished: list[tuple[int, int, bytes]] = []
         self.run_ids: list[str] = []
 
 
@@ -47,17 +49,42 @@ class MemoryStore:
         session = self._sessions.get(batch.session_no)
         if session is None or self._closed or batch.opens_session:
             session = self._opened(batch)
+        # Nearly every batch brings events or records and nothing else. The test of those is written out, as in the
+        # file's store and for the same reason; it takes none that `Tail.check` refuses.
         tail = session.tail
-        if is_plain(batch, tail.next_seq, tail.writable_runs):
-            tail.next_seq = batch.last_seq + 1
+        run_no, last_seq, records = batch.run_no, batch.last_seq, batch.records
+        kinds, ends, wire = batch.kinds, batch.ends, batch.wire
+        count = last_seq - tail.next_seq + 1
+        if (
+            batch.first_seq != tail.next_seq
+            or run_no not in tail.writable_runs
+            or batch.opens_run
+            or batch.opens_session
+            or batch.ends_run
+            or batch.blobs
+            or batch.closes_session
+            or len(kinds) != count
+            or len(ends) != 4 * count
+            or (
+                (uint32_at(ends, -4)[0] != len(wire) or last_seq > MAX_SEQ)
+                if count
+                else (wire or not records or tail.sub >= LAST_SUB)
+            )
+        ):
+            self._append_any(batch, session)
+        elif count:
+            tail.next_seq = last_seq + 1
             tail.sub = 0
         else:
-            self._append_any(batch, session)
-        if batch.kinds:
-            session.lasts.append(batch.last_seq)
+            tail.sub += 1
+        if records:
+            session.records.append((run_no, records))
+        if kinds:
+            session.lasts.append(last_seq)
             session.batches.append(batch if _is_bare(batch) else _bare(batch))
-        if batch.records:
-            session.records.append((batch.run_no, batch.records))
+            session.unpublished.clear()
+        else:
+            session.unpublished.append((run_no, batch.at, records))
 
     def _opened(self, batch: Batch) -> _Session:
         self._check_open()
@@ -137,6 +164,12 @@ class MemoryStore:
         self._check_open()
         session = self._sessions.get(session_no)
         return iter(list(session.records) if session else [])
+
+    def unpublished(self, session_no: int) -> list[tuple[int, int, bytes]]:
+        """See `Store.unpublished`."""
+        self._check_open()
+        session = self._sessions.get(session_no)
+        return list(session.unpublished) if session else []
 
     def read_blob(self, blob_id: str, offset: int, max_bytes: int) -> tuple[bytes, int, str] | None:
         """See `Store.read_blob`."""

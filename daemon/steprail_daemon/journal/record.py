@@ -16,13 +16,14 @@ an error and not skipped, since a replay that leaves out a fact would claim a st
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, get_args
+from typing import Final, cast, get_args
 from zlib import crc32
 
 import msgspec
 
 from steprail_daemon.core.events import PASSIVE_EVENTS, PassiveEvent
-from steprail_daemon.core.records import Fact, Record, StepEnded, StepSummary
+from steprail_daemon.core.records import Fact, Record, StepEnded, StepKept
+from steprail_daemon.core.replay import summarise
 from steprail_daemon.journal.store import JournalError
 
 VERSION: Final = 1
@@ -58,6 +59,8 @@ class _Tagged(msgspec.Struct):
 #: Kinds of records that this version knows.
 KNOWN_KINDS: Final[frozenset[str]] = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Record))
 
+_FACTS: Final[frozenset[type]] = frozenset(get_args(Fact))
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
 _tag_decoder = msgspec.msgpack.Decoder(list[_Tagged])
@@ -68,20 +71,22 @@ def to_record(event: PassiveEvent | Fact) -> Record | None:
     if type(event) in PASSIVE_EVENTS:
         return None
     if isinstance(event, StepEnded):
-        return _summary(event)
+        return summarise(event.step)
     return event  # type: ignore[return-value]  # the set above leaves only facts
 
 
-def _summary(event: StepEnded) -> StepSummary:
-    step = event.step
-    return StepSummary(
-        number=step.number,
-        step_id=step.step_id,
-        tools=tuple(call.tool for call in step.tool_calls),
-        usage=step.usage,
-        cost=step.cost,
-        ended_at=step.ended_at,
-    )
+def to_whole_record(event: PassiveEvent | Fact) -> Record | None:
+    """Give what is recorded of an event whose wire form is not committed with it: of a step the whole content."""
+    if type(event) is StepEnded:
+        return StepKept(event.step, event.verdicts)
+    return to_record(event)
+
+
+def to_fact(record: Record) -> Fact | None:
+    """Give the fact of which a record was kept; None if a record is no fact, or too little of one was kept."""
+    if type(record) is StepKept:
+        return StepEnded(record.step, record.verdicts)
+    return cast(Fact, record) if type(record) in _FACTS else None
 
 
 def encode_records(records: Sequence[Record]) -> bytes:

@@ -49,11 +49,14 @@ from steprail_daemon.journal.statements import (
     RECORDS,
     RUN,
     SESSION,
+    UNPUBLISHED,
 )
-from steprail_daemon.journal.store import Batch, JournalError, RunRow, SessionRow
+from steprail_daemon.journal.store import Batch, BatchRefused, JournalError, RunRow, SessionRow
 from steprail_daemon.journal.tail import Tail, has_edges, new_tail, uint32_at
 
 _PAGE: Final = 256
+
+_REFUSALS: Final = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError)
 
 _Row = tuple[int, int, int, int, int, bytes | None, bytes]
 
@@ -91,38 +94,50 @@ class SqliteStore:
 
     def append(self, batch: Batch) -> None:
         """See `Store.append`."""
-        # `is_plain` and `checksum` are written out: after SQLite and its system calls Python's code is cold, and each
-        # call costs three times what a loop shows. The conformance kit sees to it that this way refuses what is wrong.
+        # Nearly every batch brings events or records and nothing else. All that it needs is written out, `Tail.check`
+        # and `checksum` too: after SQLite and its system calls Python's code is cold, and each call costs three times
+        # what a loop shows. The conformance kit sees to it that this way refuses what is wrong.
         session_no, run_no, first_seq, last_seq = batch.session_no, batch.run_no, batch.first_seq, batch.last_seq
-        kinds, ends, wire = batch.kinds, batch.ends, batch.wire
+        kinds, ends, wire, records = batch.kinds, batch.ends, batch.wire, batch.records or None
         count = last_seq - first_seq + 1
         tail = self._tails.get(session_no)
         if (
             tail is None
             or first_seq != tail.next_seq
-            or count < 1
-            or last_seq > MAX_SEQ
-            or len(kinds) != count
-            or len(ends) != 4 * count
-            or uint32_at(ends, -4)[0] != len(wire)
             or run_no not in tail.writable_runs
             or batch.opens_run
             or batch.ends_run
             or batch.blobs
             or batch.opens_session
             or batch.closes_session
+            or len(kinds) != count
+            or len(ends) != 4 * count
+            or (
+                (uint32_at(ends, -4)[0] != len(wire) or last_seq > MAX_SEQ)
+                if count
+                else (wire or records is None or tail.sub >= LAST_SUB)
+            )
         ):
             self._append_any(batch)
             return
-        records, at = batch.records or None, batch.at
-        events = kinds + ends + wire
-        start = at % CHECKSUM_MODULUS
+        at = batch.at
+        checksum = at % CHECKSUM_MODULUS
+        if records is not None:
+            checksum = crc32(records, checksum)
+        if count:
+            sub, next_sub = LAST_SUB, 0
+            events = kinds + ends + wire
+            checksum = crc32(events, checksum)
+        else:
+            sub = tail.sub
+            next_sub = sub + 1
+            events = b""
         row = (
-            (session_no << SESSION_SHIFT) + (first_seq << SUB_BITS) + LAST_SUB,
+            (session_no << SESSION_SHIFT) + (first_seq << SUB_BITS) + sub,
             run_no,
             last_seq,
             at,
-            crc32(events, crc32(records, start) if records else start),
+            checksum,
             records,
             events,
         )
@@ -131,7 +146,7 @@ class SqliteStore:
         except (sqlite3.Error, OverflowError) as error:
             self._insert_again(error, INSERT[session_no % LANES], row)
         tail.next_seq = last_seq + 1
-        tail.sub = 0
+        tail.sub = next_sub
 
     def _append_any(self, batch: Batch) -> None:
         tail = self._tails.get(batch.session_no)
@@ -161,12 +176,12 @@ class SqliteStore:
     def _insert_again(self, error: Exception, statement: str, row: _Row) -> None:
         """Insert a row for which the writer's lock was not free, now with a wait; raise any other error."""
         if not _is_busy(error):
-            raise self._failure(error) from error
+            raise self._not_written(error) from error
         try:
             self._set_busy_wait(self._busy_wait)
             self._execute(statement, row)
         except sqlite3.Error as again:
-            raise self._failure(again) from again
+            raise self._not_written(again) from again
         finally:
             self._set_busy_wait(0)
 
@@ -177,7 +192,7 @@ class SqliteStore:
             self._execute_edges(batch, row)
             self._execute("COMMIT")
         except (sqlite3.Error, OverflowError) as error:
-            raise self._failure(error) from error
+            raise self._not_written(error) from error
         finally:
             self._roll_back()
 
@@ -333,6 +348,16 @@ class SqliteStore:
                 yield run_no, records
             page = self._record_page(session_no, page[-1][0], high)
 
+    def unpublished(self, session_no: int) -> list[tuple[int, int, bytes]]:
+        """See `Store.unpublished`."""
+        last = self._one(LAST[session_no % LANES], key_range(session_no))
+        if last is None:
+            return []
+        # Batches without events have the first_seq of the event that is next.
+        next_seq = last[1] + 1
+        first, end = pack_key(session_no, next_seq, 0), pack_key(session_no, next_seq, LAST_SUB - 1)
+        return self._all(UNPUBLISHED[session_no % LANES], (first, end))
+
     def read_blob(self, blob_id: str, offset: int, max_bytes: int) -> tuple[bytes, int, str] | None:
         """See `Store.read_blob`."""
         row = self._one("SELECT blob_no, mime_type FROM blobs WHERE blob_id = ?", (blob_id,))
@@ -385,6 +410,11 @@ class SqliteStore:
 
     def _failure(self, error: Exception) -> JournalError:
         return JournalError(describe(self._path, error))
+
+    def _not_written(self, error: Exception) -> JournalError:
+        """Tell a batch that the tables refuse (an id that is there, a number that is too large) from a failed write."""
+        kind = BatchRefused if isinstance(error, _REFUSALS) else JournalError
+        return kind(describe(self._path, error))
 
 
 def _is_busy(error: Exception) -> bool:

@@ -19,6 +19,10 @@ RECORDS: Final = [
     " WHERE key > ? AND key <= ? AND records IS NOT NULL ORDER BY key LIMIT ?"
     for lane in range(LANES)
 ]
+UNPUBLISHED: Final = [
+    f"SELECT run_no, at, records FROM batches_{lane} WHERE key BETWEEN ? AND ? ORDER BY key"  # noqa: S608
+    for lane in range(LANES)
+]
 FIRST: Final = [f"SELECT min(key) FROM batches_{lane} WHERE key BETWEEN ? AND ?" for lane in range(LANES)]  # noqa: S608
 LAST: Final = [
     f"SELECT key, last_seq FROM batches_{lane}"  # noqa: S608

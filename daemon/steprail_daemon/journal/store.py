@@ -8,8 +8,9 @@ returns, the batch survives the death of every process (and with `synchronous = 
 - the **records**: facts that a replay folds, as opaque bytes; possibly none;
 - events of one run only, or of none (`run_no` 0): batches are cut at the edges of runs.
 
-A batch without events is allowed if it has records. Sessions are numbered 1, 2, 3 ... over the store's life, runs
-within a session likewise; both numbers are given by the caller, which is the single writer.
+A batch without events is allowed if it has records, so that facts can be committed before their events are made; both
+kinds of batch are equally cheap. `unpublished` finds what a crash between the two left. Sessions are numbered 1, 2, 3
+... over the store's life, runs within a session likewise; both numbers are given by the caller, the single writer.
 """
 
 from __future__ import annotations
@@ -83,6 +84,10 @@ class JournalError(Exception):
         self.message = message
 
 
+class BatchRefused(JournalError):
+    """The batch is malformed or cannot come next: a bug of the caller, which no second attempt mends."""
+
+
 class Store(Protocol):
     """See the module docstring. Not thread-safe; every method is called on one thread and does not block for long."""
 
@@ -94,7 +99,8 @@ class Store(Protocol):
         """Commit a batch; durable when it returns.
 
         Raises:
-            JournalError: nothing was written. Also if `first_seq` does not follow the session's last event.
+            BatchRefused: the batch is not as this module says, or does not follow the session's last one.
+            JournalError: the store could not be written. Either way nothing of the batch was.
         """
 
     def read(self, session_no: int, after_seq: int, max_bytes: int) -> list[Batch]:
@@ -124,6 +130,15 @@ class Store(Protocol):
 
     def records(self, session_no: int) -> Iterator[tuple[int, bytes]]:
         """Give `run_no` and records of every batch of a session that has some, oldest first."""
+
+    def unpublished(self, session_no: int) -> list[tuple[int, int, bytes]]:
+        """Give `run_no`, `at` and records of the batches after the session's last one with events, oldest first.
+
+        They have no events, or not yet: whoever commits facts ahead of their events makes these up for the former.
+
+        Raises:
+            JournalError: the store could not be read.
+        """
 
     def read_blob(self, blob_id: str, offset: int, max_bytes: int) -> tuple[bytes, int, str] | None:
         """Give a part of a blob, the size of the whole, and its MIME type; None if there is no such blob."""

@@ -6,7 +6,7 @@ import struct
 from typing import Final
 
 from steprail_daemon.journal.layout import LAST_SUB, MAX_SEQ, MAX_SESSION_NO
-from steprail_daemon.journal.store import Batch, Blob, JournalError
+from steprail_daemon.journal.store import Batch, BatchRefused, Blob
 
 _BLOB_ID_LENGTH: Final = len("sha256-") + 64
 
@@ -41,7 +41,7 @@ class Tail:
         """Refuse a batch that cannot come next.
 
         Raises:
-            JournalError: it says which field was wrong and what would be right.
+            BatchRefused: it says which field was wrong and what would be right.
         """
         count = batch.last_seq - batch.first_seq + 1
         last_end = uint32_at(batch.ends, -4)[0] if len(batch.ends) >= 4 else 0
@@ -102,7 +102,7 @@ def new_tail(batch: Batch) -> Tail:
     """Give the tail of a session that the store does not have, if the batch opens it.
 
     Raises:
-        JournalError: it does not, or with a number that is out of range.
+        BatchRefused: it does not, or with a number that is out of range.
     """
     if not batch.opens_session:
         raise refusal(batch, "there is no such session, and the batch does not open it")
@@ -111,35 +111,11 @@ def new_tail(batch: Batch) -> Tail:
     return Tail()
 
 
-def refusal(batch: Batch, reason: str) -> JournalError:
+def refusal(batch: Batch, reason: str) -> BatchRefused:
     """Make the error for a batch that cannot be taken."""
-    return JournalError(f"batch of session {batch.session_no} at {batch.first_seq} refused: {reason}")
+    return BatchRefused(f"batch of session {batch.session_no} at {batch.first_seq} refused: {reason}")
 
 
 def _is_blob_id(blob: Blob) -> bool:
     """Tell whether the id has the right form. The digest is checked by `journal.verify` alone, as it costs time."""
     return blob.blob_id.startswith("sha256-") and len(blob.blob_id) == _BLOB_ID_LENGTH
-
-
-def is_plain(batch: Batch, next_seq: int, writable_runs: set[int]) -> bool:
-    """Tell whether a batch has events, follows, and brings nothing but events and records.
-
-    The one test for nearly all batches, made to be cheap. It takes none that `Tail.check` refuses; what it
-    does not take needs a closer look.
-    """
-    last_seq, ends = batch.last_seq, batch.ends
-    count = last_seq - next_seq + 1
-    return not (
-        batch.first_seq != next_seq
-        or count < 1
-        or last_seq > MAX_SEQ
-        or len(batch.kinds) != count
-        or len(ends) != 4 * count
-        or uint32_at(ends, -4)[0] != len(batch.wire)
-        or batch.run_no not in writable_runs
-        or batch.opens_run
-        or batch.ends_run
-        or batch.blobs
-        or batch.opens_session
-        or batch.closes_session
-    )

@@ -99,6 +99,8 @@ class _Session(msgspec.Struct):
     next_seq: int
     sub: int
     runs: dict[int, _Run] = {}
+    #: Runs whose terminal record came after the last event: its event, and with that the run's end, may be lost.
+    ending: set[int] = set()
 
     @property
     def place(self) -> str:
@@ -217,10 +219,15 @@ class _Check:
         session.sub = 0 if has_events else row.sub + 1
 
     def _run_of(self, session: _Session, row: _Row) -> None:
+        if row.last_seq >= row.first_seq:
+            session.ending.clear()
         if row.run_no:
             run = session.runs.setdefault(row.run_no, _Run(row.first_seq, row.last_seq))
             run.last_seq = row.last_seq
-            run.terminal += self._terminal_records(row)
+            terminal = self._terminal_records(row)
+            run.terminal += terminal
+            if terminal and row.last_seq < row.first_seq:
+                session.ending.add(row.run_no)
         elif self._terminal_records(row):
             self._report(row.place, "has the end of a run but belongs to none")
 
@@ -257,7 +264,7 @@ class _Check:
         if first_seq >= session.earliest and run.first_seq != first_seq:
             self._report(place, f"begins at {run.first_seq} by its batches, at {first_seq} by table runs")
         if last_seq is None:
-            if run.terminal:
+            if run.terminal > (run_no in session.ending):
                 self._report(place, "has its terminal record but is open by table runs")
             return
         if run.last_seq != last_seq:

@@ -57,7 +57,20 @@ _LOW_LAST: Final = tuple(b"\x08" + bytes((low,)) for low in range(128))
 class SessionEncoder:
     """Encodes the events of one session; see `engine.ports.EventEncoder`."""
 
-    __slots__ = ("_high", "_low", "_prefix", "_run", "_run_id", "_session", "_shared", "_tail", "contents", "run_id")
+    __slots__ = (
+        "_at",
+        "_high",
+        "_low",
+        "_prefix",
+        "_run",
+        "_run_id",
+        "_session",
+        "_shared",
+        "_step_number",
+        "_tail",
+        "contents",
+        "run_id",
+    )
 
     kinds: Mapping[type, int] = KINDS
 
@@ -68,7 +81,8 @@ class SessionEncoder:
         self._session = b"\x1a" + sized(session_id.encode())
         self._run_id = ""
         self._run = self._session
-        self._prefix = self._session
+        self._at = self._step_number = 0
+        self._prefix = b""
         self._high = -1
         self._low = _LOW_LAST
         self._tail = b""
@@ -80,10 +94,10 @@ class SessionEncoder:
             self._run_id = run_id
             self.run_id = sized(run_id.encode())
             self._run = self._session + b"\x22" + self.run_id if run_id else self._session
-        if step_number:
-            self._prefix = _join((b"\x12", timespan(at), self._run, b"\x28", varint(step_number)))
-        else:
-            self._prefix = _join((b"\x12", timespan(at), self._run))
+        # What they share is put together for the first of them: what begins may end without any.
+        self._at = at
+        self._step_number = step_number
+        self._prefix = b""
         self._high = -1
 
     def encode(self, seq: int, event: events.PassiveEvent | records.Fact) -> bytes:
@@ -112,6 +126,10 @@ class SessionEncoder:
 
     def _set_high(self, high: int) -> None:
         """Set what 128 sequence numbers in a row share: all but their lowest seven bits, and what `begin` set."""
+        if not self._prefix:
+            step_number = self._step_number
+            step = b"\x28" + varint(step_number) if step_number else b""
+            self._prefix = _join((b"\x12", timespan(self._at), self._run, step))
         self._high = high
         self._low = _LOW_MORE if high else _LOW_LAST
         self._tail = varint(high) + self._prefix if high else self._prefix
@@ -208,8 +226,8 @@ def _subagent(event: _FromSubagent) -> bytes:
 
 def _message_started(event: events.MessageStarted, _: SessionEncoder) -> bytes:
     message_id = event.message_id.encode()
-    body = _join((b"\x0a", ID_SIZES[len(message_id)], message_id, b"\x10", varint(event.kind)))
-    return _subagent(event) + delimited(_tag(events.MessageStarted), body)
+    body = _join((b"\x0a", ID_SIZES[len(message_id)], message_id, b"\x10", VARINTS[event.kind]))
+    return _subagent(event) + delimited(_MESSAGE_START, body)
 
 
 def _message_ended(event: events.MessageEnded, encoder: SessionEncoder) -> bytes:
@@ -217,14 +235,14 @@ def _message_ended(event: events.MessageEnded, encoder: SessionEncoder) -> bytes
     body = _join(
         (
             b"\x0a", ID_SIZES[len(message_id)], message_id,
-            b"\x10", varint(event.kind),
-            b"\x1a", encoder.contents.text(event.text),
-            b"\x20", varint(event.finish_reason),
+            b"\x10", VARINTS[event.kind],
+            b"\x1a", encoder.contents.text(event.text) if event.text else b"\x00",
+            b"\x20", VARINTS[event.finish_reason],
             b"\x2a", NAME_SIZES[len(raw)], raw,
             b"\x32", NAME_SIZES[len(model)], model,
         )
     )  # fmt: skip
-    return _subagent(event) + delimited(_tag(events.MessageEnded), body)
+    return _subagent(event) + delimited(_MESSAGE_END, body)
 
 
 def _agent_error(event: events.AgentErrorReported, _: SessionEncoder) -> bytes:
@@ -332,7 +350,7 @@ def _decision_asked(fact: records.DecisionAsked, _: SessionEncoder) -> bytes:
             b"\x20", VARINTS[fact.default],
         )
     )  # fmt: skip
-    return delimited(_tag(records.DecisionAsked), body)
+    return delimited(_DECISION_REQUESTED, body)
 
 
 def _decision_recorded(fact: records.DecisionRecorded, _: SessionEncoder) -> bytes:
@@ -363,7 +381,10 @@ def _tag(event: type) -> bytes:
     return tag(KINDS[event])
 
 
+_MESSAGE_START: Final = _tag(events.MessageStarted)
+_MESSAGE_END: Final = _tag(events.MessageEnded)
 _STEP_END: Final = _tag(records.StepEnded)
+_DECISION_REQUESTED: Final = _tag(records.DecisionAsked)
 _DECISION_RECORDED: Final = _tag(records.DecisionRecorded)
 
 # Each function takes the class it stands beside, which a mapping cannot tell the type checker.

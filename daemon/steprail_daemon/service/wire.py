@@ -15,6 +15,8 @@ VARINT: Final = 0
 LENGTH_DELIMITED: Final = 2
 _WORD: Final = (1 << 64) - 1
 
+_FOUR_BYTES: Final = 1 << 28
+
 #: Integers below this are looked up in `VARINTS`.
 SMALL: Final = 4100
 
@@ -66,6 +68,11 @@ def optional(field_tag: bytes, value: int | None) -> bytes:
     return b"" if value is None else field_tag + (VARINTS[value] if 0 <= value < SMALL else varint(value))
 
 
+@lru_cache(maxsize=16)
+def _seconds(seconds: int) -> bytes:
+    return b"\x08" + varint(seconds) if seconds else b""
+
+
 @lru_cache(maxsize=64)
 def timespan(nanoseconds: int) -> bytes:
     """Encode a sized `Duration` or, counted from 1970, a sized `Timestamp`. Not for times below zero.
@@ -73,5 +80,12 @@ def timespan(nanoseconds: int) -> bytes:
     The same times come again and again: the events of one commit share theirs, and most waits last no time.
     """
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    inside = (b"\x08" + varint(seconds) if seconds else b"") + (b"\x10" + varint(rest) if rest else b"")
+    inside = _seconds(seconds)
+    if rest >= _FOUR_BYTES:
+        # Most nanoseconds of a clock are here.
+        inside += bytes(
+            (0x10, rest & 127 | 128, rest >> 7 & 127 | 128, rest >> 14 & 127 | 128, rest >> 21 & 127 | 128, rest >> 28)
+        )
+    elif rest:
+        inside += b"\x10" + varint(rest)
     return VARINTS[len(inside)] + inside

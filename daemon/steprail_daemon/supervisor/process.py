@@ -15,6 +15,9 @@ from steprail_daemon.supervisor.status import ExitStatus, LinkLost, ProcessHandl
 from steprail_daemon.supervisor.stdin import StdinWriter
 
 READ_SIZE = 1 << 16
+#: What a read of stdout asks for at first, and at least unless `read_size` is less. A buffer is allocated for what is
+#: asked for, and a large one costs far more than the small message that most reads bring.
+LEAST_READ = 1 << 14
 STDERR_TAIL = 1 << 14
 DRAIN_LIMIT = 2.0
 KILL_LIMIT = 10.0
@@ -36,8 +39,9 @@ class Commands(Protocol):
 class AgentProcess:
     """An agent that runs, or ran. Made by `ParentLink.spawn`; its methods are for the loop's thread.
 
-    `read_size` is how many bytes one read of stdout takes at most; it may be changed at any time. `drain_limit` is
-    how many seconds stdout and stderr may stay open after the exit: something that the agent started may hold them.
+    `read_size` is how many bytes one read of stdout takes at most; it may be changed at any time. Less is asked for
+    while less comes. `drain_limit` is how many seconds stdout and stderr may stay open after the exit: something that
+    the agent started may hold them.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class AgentProcess:
     ) -> None:
         self.pid = pid
         self.read_size = READ_SIZE
+        self._next_read = LEAST_READ
         self._loop = loop
         self._commands = commands
         self._id = process_id
@@ -209,13 +214,18 @@ class AgentProcess:
     # Callbacks of the loop
 
     def _read_stdout(self) -> None:
+        size = min(self._next_read, self.read_size)
         try:
-            data = os.read(self._stdout, self.read_size)
+            data = os.read(self._stdout, size)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         if data:
+            if len(data) == size:
+                self._next_read = max(size * 2, LEAST_READ)
+            elif size > LEAST_READ and len(data) < size // 4:
+                self._next_read = size // 2
             self._handlers.on_stdout(data)
         else:
             self._end_stdout()

@@ -41,19 +41,36 @@ class StdinWriter:
         Raises:
             StdinOverflow: too much would wait; nothing of `data` was taken.
         """
+        if self.pending or self._closing or self.broken:
+            self._write_behind(data)
+            return
+        size = len(data)
+        if size > self._limit:
+            raise StdinOverflow(0, size, self._limit)
+        try:
+            written = os.write(self._descriptor, data)
+        except BlockingIOError:
+            written = 0
+        except OSError:
+            self._break()
+            return
+        if written != size:
+            self._loop.add_writer(self._descriptor, self._flush)
+            self._keep(memoryview(data)[written:])
+
+    def _write_behind(self, data: bytes) -> None:
+        """Keep what comes while something waits; drop it where nothing can be written any more."""
         if self.broken or self._closing:
             self.broken = True
             return
         if self.pending + len(data) > self._limit:
             raise StdinOverflow(self.pending, len(data), self._limit)
-        view = memoryview(data)
-        if not self._waiting:
-            view = view[self._attempt(view) :]
-        if view and not self.broken:
-            if not self._waiting:
-                self._loop.add_writer(self._descriptor, self._flush)
-            self._waiting.append(view)
-            self.pending += len(view)
+        if data:
+            self._keep(memoryview(data))
+
+    def _keep(self, view: memoryview) -> None:
+        self._waiting.append(view)
+        self.pending += len(view)
 
     def close(self) -> None:
         """Close the pipe once everything that waits is written."""
@@ -95,9 +112,12 @@ class StdinWriter:
         except BlockingIOError:
             return 0
         except OSError:
-            self.broken = True
-            self._release()
+            self._break()
             return 0
+
+    def _break(self) -> None:
+        self.broken = True
+        self._release()
 
     def _release(self) -> None:
         if self._descriptor < 0:

@@ -1,1 +1,1 @@
-"""Public test kits: conformance of stores and drivers, playbook, fake clock."""
+"""Kits that others can use too: conformance of stores, playbook, stand-ins for agent and model, benchmarks."""

@@ -8,8 +8,8 @@
 Whatever the conversation is about, after every event a playbook holds the run to what is true of all of them:
 
 - the state afterwards is one that the table's row names;
-- facts come before effects, so that they can be committed first;
-- the recorded form of the emitted facts, written and read again, folds to the view of the live run;
+- facts come before effects, so that they can be committed first; `LowerGate`, which stands for one, likewise;
+- the recorded form of the emitted facts, short and whole, written and read again, folds to the view of the live run;
 - the four spans add up to the time that has passed up to the last change;
 - `FinishRun` comes once, last, together with the one `RunEnded`, and nothing follows it.
 
@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import msgspec
 
-from steprail_daemon.core.commands import Command, Emit, FinishRun
+from steprail_daemon.core.commands import Command, Emit, FinishRun, LowerGate
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.events import RunEvent
 from steprail_daemon.core.model import RunSpec, RunState
-from steprail_daemon.core.records import Fact, Record, RunCreated, RunEnded, StepEnded
+from steprail_daemon.core.records import Fact, Record, RunCreated, RunEnded, StepEnded, StepKept
 from steprail_daemon.core.replay import fold_run, open_run, spans_at, summarise
 from steprail_daemon.core.run import Run
 from steprail_daemon.core.table import TABLE
@@ -90,11 +90,13 @@ class Playbook:
 
     def _check(self) -> None:
         facts = [command.fact for command in self.commands if isinstance(command, Emit)]
-        assert all(isinstance(command, Emit) for command in self.commands[: len(facts)]), "an effect before a fact"
+        effects = [command for command in self.commands if not isinstance(command, Emit | LowerGate)]
+        assert self.commands[len(self.commands) - len(effects) :] == effects, "an effect before a fact"
         assert not (self._finished and self.commands), f"after the end: {self.commands}"
         self.facts += facts
         view = self.run.view
         assert replayed(self.facts) == view, "the facts do not replay to the live view"
+        assert replayed(self.facts, whole=True) == view, "the facts do not replay to the live view from whole records"
         spans = spans_at(view, view.state_since)
         assert spans.total_ns == view.state_since - view.created_at, "the spans do not partition the time"
         ends = sum(isinstance(fact, RunEnded) for fact in facts)
@@ -102,14 +104,15 @@ class Playbook:
         assert len(finishes) == ends, "RunEnded and FinishRun come together"
         if finishes:
             assert finishes == [len(self.commands) - 1], "FinishRun comes once and last"
-            assert isinstance(facts[-1], RunEnded), "RunEnded is the last fact"
+            last_fact = self.commands[len(self.commands) - len(effects) - 1]
+            assert isinstance(last_fact, Emit) and isinstance(last_fact.fact, RunEnded), "RunEnded is the last fact"  # noqa: PT018
             self._finished = True
         assert view.ended == self._finished, "a run has ended when it is finished"
 
 
-def replayed(facts: list[Fact]) -> RunView:
-    """Write facts as they are recorded, read them again, and fold them."""
-    first, *rest = [_decoder.decode(_encoder.encode(_recorded(fact))) for fact in facts]
+def replayed(facts: list[Fact], *, whole: bool = False) -> RunView:
+    """Write facts as they are recorded, read them again, and fold them. `whole`: as before their events are kept."""
+    first, *rest = [_decoder.decode(_encoder.encode(_recorded(fact, whole=whole))) for fact in facts]
     assert isinstance(first, RunCreated)
     view = open_run(first)
     for record in rest:
@@ -117,8 +120,10 @@ def replayed(facts: list[Fact]) -> RunView:
     return view
 
 
-def _recorded(fact: Fact) -> Record:
-    return summarise(fact.step) if isinstance(fact, StepEnded) else fact
+def _recorded(fact: Fact, *, whole: bool) -> Record:
+    if not isinstance(fact, StepEnded):
+        return fact
+    return StepKept(fact.step, fact.verdicts) if whole else summarise(fact.step)
 
 
 def _difference(said: list[Command], expected: list[Command]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from itertools import accumulate
 
 from steprail_daemon.journal.framing import frame
-from steprail_daemon.journal.store import Batch, Blob, JournalError, RunRow, SessionRow, Store
+from steprail_daemon.journal.store import Batch, BatchRefused, Blob, JournalError, RunRow, SessionRow, Store
 
 MakeStore = Callable[[], Store]
 Check = Callable[[MakeStore], None]
@@ -82,10 +82,10 @@ def as_read(batch: Batch) -> Batch:
 
 
 def refused(store: Store, batch: Batch) -> str:
-    """Append a batch that must be refused; give the message."""
+    """Append a batch that must be refused as the caller's fault; give the message."""
     try:
         store.append(batch)
-    except JournalError as error:
+    except BatchRefused as error:
         return error.message
     raise AssertionError(f"the store took {batch}")
 
@@ -137,6 +137,7 @@ def an_unknown_session_is_empty(make: MakeStore) -> None:
     assert store.read(7, 0, 1000) == []
     assert list(store.records(7)) == []
     assert store.runs(7) == []
+    assert store.unpublished(7) == []
     assert store.earliest_seq(7) == 1
     assert store.session("ses_none") is None
     assert store.run("run_none") is None
@@ -148,6 +149,34 @@ def records_come_with_their_run_in_order(make: MakeStore) -> None:
     """Those of batches without events included."""
     store, _ = _filled(make)
     assert list(store.records(1)) == [(0, b"alone"), (1, b"opened")]
+
+
+@_check
+def facts_are_found_whose_events_were_not_committed(make: MakeStore) -> None:
+    """Those after the last batch with events, whatever run they are of; events, and nothing else, publish them."""
+    store, _ = _filled(make)
+    assert store.unpublished(1) == []
+    facts = [
+        make_batch(1, 7, run_no=1, records=b"step"),
+        make_batch(1, 7, records=b"none"),
+        make_batch(1, 7, records=b""),
+    ]
+    for batch in facts[:2]:
+        store.append(batch)
+    refused(store, facts[2])
+    wanted = [(1, facts[0].at, b"step"), (0, facts[1].at, b"none")]
+    assert store.unpublished(1) == wanted
+    assert list(store.records(1))[-2:] == [(1, b"step"), (0, b"none")]
+    assert store.session("ses_a") == SessionRow(1, "ses_a", 6, 1, closed=False)
+    assert [batch.first_seq for batch in store.read(1, 0, 1 << 20)] == [1, 4, 6]
+    store.append(make_batch(2, 1, records=b"made", opens_session="ses_b"))
+    assert [records for _, _, records in store.unpublished(2)] == [b"made"]
+    assert store.unpublished(1) == wanted
+    store.append(make_batch(1, 7, (b"seven",), run_no=1))
+    assert store.unpublished(1) == []
+    store.append(make_batch(1, 8, run_no=1, records=b"end", ends_run=True))
+    store.append(make_batch(1, 8, records=b"bye", closes_session=True))
+    assert [(run_no, records) for run_no, _, records in store.unpublished(1)] == [(1, b"end"), (0, b"bye")]
 
 
 @_check
@@ -236,6 +265,41 @@ def a_malformed_batch_is_refused_with_the_field(make: MakeStore) -> None:
         # A wrong last_seq is told by what it does not fit.
         assert field in message or (field == "last_seq" and "kinds" in message) or "wire" in message, message
         store.append(make_batch(1, 7, (b"a", b"b"), run_no=1))
+
+
+@_check
+def malformed_facts_are_refused_with_the_field(make: MakeStore) -> None:
+    """Something of an event in a batch without events, a wrong place, a run that is not open."""
+    for field, value in (
+        ("kinds", b"\x01"),
+        ("ends", b"\x00\x00\x00\x00"),
+        ("wire", b"\x0a\x00"),
+        ("last_seq", 5),
+        ("last_seq", 7),
+        ("first_seq", 6),
+        ("run_no", 2),
+    ):
+        store, _ = _filled(make)
+        batch = make_batch(1, 7, run_no=1, records=b"step")
+        setattr(batch, field, value)
+        message = refused(store, batch)
+        assert field in message or (field == "last_seq" and "kinds" in message), message
+        assert store.unpublished(1) == []
+        store.append(make_batch(1, 7, run_no=1, records=b"step"))
+
+
+@_check
+def a_failure_to_write_is_not_told_as_a_fault_of_the_batch(make: MakeStore) -> None:
+    """Whoever gives a batch again must know which of the two it was."""
+    store, _ = _filled(make)
+    store.close()
+    for batch in (make_batch(1, 7, (b"e",), run_no=1), make_batch(1, 7, run_no=1, records=b"step")):
+        try:
+            store.append(batch)
+        except JournalError as error:
+            assert not isinstance(error, BatchRefused), error
+        else:
+            raise AssertionError("a closed store took a batch")
 
 
 @_check
@@ -359,6 +423,7 @@ def a_closed_store_says_so(make: MakeStore) -> None:
         lambda: store.run("run_a"),
         lambda: store.runs(1),
         lambda: store.records(1),
+        lambda: store.unpublished(1),
         lambda: store.read_blob("sha256-" + "0" * 64, 0, 1),
     ]
     for call in calls:

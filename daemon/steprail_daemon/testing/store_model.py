@@ -1,4 +1,4 @@
-"""Random histories of a store, judged by a simple model. Needs Hypothesis, which comes with the development tools."""
+"""Random histories of a store, judged by a simple model. Needs Hypothesis: the extra `testing`."""
 
 from __future__ import annotations
 
@@ -159,6 +159,10 @@ class StoreHistory(RuleBasedStateMachine):
             assert list(self.store.records(number)) == [
                 (batch.run_no, batch.records) for batch in session.batches if batch.records
             ]
+            facts: list[tuple[int, int, bytes]] = []
+            for batch in session.batches:
+                facts = [] if batch.kinds else [*facts, (batch.run_no, batch.at, batch.records)]
+            assert self.store.unpublished(number) == facts
             assert self.store.earliest_seq(number) == 1
         for blob in self.blobs.values():
             assert self.store.read_blob(blob.blob_id, 0, 1000) == (blob.data, len(blob.data), blob.mime_type)

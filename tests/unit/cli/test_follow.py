@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
+import anyio
 import click
 import pytest
 from tests.unit.cli.fakes import RUN, FakeControl, FakeDaemon, ended
@@ -14,6 +15,7 @@ from tests.unit.cli.fakes import RUN, FakeControl, FakeDaemon, ended
 from steprail_daemon.cli.ask import Terminal
 from steprail_daemon.cli.client import Message
 from steprail_daemon.cli.follow import LEFT, JsonLines, Lines, follow_asking, follow_new
+from steprail_daemon.cli.problems import Refused
 
 pytestmark = pytest.mark.anyio
 
@@ -77,6 +79,41 @@ async def test_ctrl_c_three_times_leaves_the_run_to_the_daemon() -> None:
         await follow_new(daemon, started, Lines())
     assert left.value.exit_code == LEFT
     assert daemon.asked == ["stop run_1", "abort run_1"]
+
+
+class Deaf(FakeDaemon):
+    """A daemon that takes calls and does not answer them."""
+
+    async def stop_run(self, run_id: str, reason: str) -> Message:
+        await super().stop_run(run_id, reason)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def abort_run(self, run_id: str, reason: str) -> Message:
+        await super().abort_run(run_id, reason)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+async def test_ctrl_c_three_times_leaves_also_a_daemon_that_does_not_answer() -> None:
+    daemon = Deaf([MESSAGE] * 3, ended("ABORTED"), interrupting(3), wait_for="nothing that ever comes")
+    with anyio.fail_after(5), pytest.raises(click.exceptions.Exit) as left:
+        await follow_new(daemon, started, Lines())
+    assert left.value.exit_code == LEFT
+
+
+class Refusing(FakeDaemon):
+    """A daemon that refuses to stop anything."""
+
+    async def stop_run(self, run_id: str, reason: str) -> Message:
+        await super().stop_run(run_id, reason)
+        raise Refused("RUN_NOT_FOUND", "there is no such run")
+
+
+async def test_a_stop_that_is_refused_is_said_and_the_run_is_followed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = Refusing([MESSAGE], ended("COMPLETED"), interrupting(1), wait_for="stop run_1")
+    assert await follow_new(daemon, started, Lines()) == 0
+    assert "the stop came to nothing: there is no such run (RUN_NOT_FOUND)" in capsys.readouterr().err
 
 
 def lines_in(tmp_path: Path, text: str) -> int:

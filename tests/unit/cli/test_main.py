@@ -34,6 +34,10 @@ def test_a_command_that_calls_no_daemon_imports_nothing_heavy(arguments: list[st
     assert imported_by(*arguments).isdisjoint(HEAVY)
 
 
+def test_the_version_is_told_without_reading_the_configuration() -> None:
+    assert imported_by("version").isdisjoint({"steprail_daemon.config.load", "tomllib"})
+
+
 def test_the_help_imports_no_command() -> None:
     assert not [name for name in imported_by("--help") if name.startswith("steprail_daemon.cli.commands.")]
 

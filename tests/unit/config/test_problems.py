@@ -103,6 +103,18 @@ def test_an_unknown_flag_is_a_problem(flag: str, said: str, loader: Loader) -> N
             ":1: agents.claude.environment.pass: entry 1: STEPRAIL_X belongs to steprail itself, which marks its "
             "agents by such variables; accepted: ",
         ),
+        (
+            'agents.claude.environment.pass = ["LD_LIBRARY_PATH"]',
+            ":1: agents.claude.environment.pass: entry 1: LD_LIBRARY_PATH belongs to the dynamic loader, which would "
+            "run foreign code in every program of the agent; accepted: a list of 0 to 1000 entries, each of them "
+            "letters, digits and underscores, not beginning with a digit, LD_, DYLD_, STEPRAIL_",
+        ),
+        (
+            'agents.claude.environment.set = { LD_PRELOAD = "/x.so" }',
+            ":1: agents.claude.environment.set: LD_PRELOAD belongs to the dynamic loader, ",
+        ),
+        ('agents.claude.environment.set.DYLD_X = "1"', "environment.set: DYLD_X belongs to the dynamic loader, "),
+        ('agents.claude.environment.set.STEPRAIL_X = "1"', "environment.set: STEPRAIL_X belongs to steprail itself, "),
         ('agents.claude.environment.pass = ["A-B"]', 'entry 1: "A-B" is no name of a variable; accepted: '),
         ("agents.claude.environment.set = 3", ":1: agents.claude.environment.set: it is not a table; accepted: "),
         (

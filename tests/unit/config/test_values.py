@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steprail_daemon.config import values
+from steprail_daemon.config import schema, values
 from steprail_daemon.config.lines import key_lines, line_of
+from steprail_daemon.drivers.registry import DRIVERS
+from steprail_daemon.supervisor.environment import EnvironmentRefused, build_environment
 
 
 @pytest.mark.parametrize(
@@ -75,3 +77,28 @@ def test_a_key_in_an_inline_table_has_the_line_of_the_table() -> None:
     assert line_of(("a", "b", "c", "d"), lines) == 2
     assert line_of(("a", "b"), lines) == 1
     assert line_of(("z",), lines) is None
+
+
+@given(
+    st.sampled_from(["", "LD_", "DYLD_", "STEPRAIL_", "LD", "ld_", "XLD_"]),
+    st.from_regex(r"[A-Za-z_][A-Za-z0-9_]*", fullmatch=True),
+    st.sampled_from(["", "-", "=", "\0"]),
+)
+def test_a_name_that_the_configuration_takes_is_one_that_an_agent_may_be_given(
+    beginning: str, name: str, ending: str
+) -> None:
+    # Two rooms that may not know each other hold this rule: what passed here must not break the start there.
+    name = beginning + name + ending
+    try:
+        values.environment_name().read(name)
+    except ValueError:
+        assert ending or name.startswith(("LD_", "DYLD_", "STEPRAIL_"))
+        return
+    try:
+        build_environment([name], {name: "x"}, {})
+    except EnvironmentRefused as refused:
+        pytest.fail(str(refused))
+
+
+def test_the_configuration_knows_the_drivers_that_there_are() -> None:
+    assert set(schema.DRIVERS) == set(DRIVERS)

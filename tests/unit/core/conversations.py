@@ -61,6 +61,7 @@ from steprail_daemon.core.records import (
 from steprail_daemon.testing.playbook import BEGIN, RUN_ID, Playbook
 
 HARD = 3_600 * SECOND
+TAKE_UP = 30 * SECOND
 STOP = 10 * SECOND
 ABORT = 20 * SECOND
 PATIENCE = 60 * SECOND
@@ -234,6 +235,7 @@ def starts(at: int) -> list[Command]:
     return [
         changes(RunState.RUNNING, RunState.QUEUED, at),
         Emit(TurnStarted(False, at)),
+        CancelTimer(Timer.PROMPT),
         StartTimer(Timer.HARD_TIMEOUT, at + HARD),
     ]
 

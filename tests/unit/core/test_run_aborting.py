@@ -1,5 +1,6 @@
 """Conversations of a run that is being cut off."""
 
+from msgspec.structs import replace
 from tests.unit.core.conversations import (
     ABORT,
     ABORT_PLEASE,
@@ -11,6 +12,7 @@ from tests.unit.core.conversations import (
     STOP_PLEASE,
     STOPPED_TURN,
     aborting,
+    awaiting,
     completed,
     ended_step,
     ends,
@@ -23,7 +25,7 @@ from tests.unit.core.conversations import (
     turn,
 )
 
-from steprail_daemon.core.commands import AnswerPermission, CancelTimer, Emit, EndProcess, Interrupt
+from steprail_daemon.core.commands import AnswerPermission, CancelTimer, Emit, EndProcess, Interrupt, LowerGate
 from steprail_daemon.core.events import (
     ActivityPastGate,
     AgentExited,
@@ -135,6 +137,26 @@ def test_a_step_that_crossed_the_interrupt_is_recorded_and_left_unanswered() -> 
     view = play.hears(BoundaryCancelled("b2")).says().ends_in(RunState.ABORTING)
     assert step_id(2) not in view.decisions
     play.hears(ABORTED_TURN).ends_in(RunState.ABORTED)
+
+
+def test_a_second_step_past_an_unanswered_boundary_lost_the_gate_and_is_noted() -> None:
+    what = "step 3 was completed"
+    lost = failure("GATE_LOST", f"the agent went past a step boundary without leave: {what}", FailureFault.AGENT)
+    play = aborting().hears(completed(2)).hears(completed(3))
+    play.says(ended_step(3), LowerGate(what), EndProcess("its step gate did not hold"))
+    play.hears(completed(4)).says(ended_step(4)).ends_in(RunState.ABORTING)
+    assert play.hears(AgentExited(None, 15)).ends_in(RunState.ABORTED).failure == lost
+
+
+def test_the_boundary_at_which_it_was_aborted_counts_as_unanswered() -> None:
+    play = awaiting().hears(ABORT_PLEASE).hears(completed(2))
+    play.says(ended_step(2), LowerGate("step 2 was completed"), EndProcess("its step gate did not hold"))
+    play.hears(ABORTED_TURN).ends_in(RunState.ABORTED)
+
+
+def test_so_does_one_whose_answer_was_not_sent() -> None:
+    play = aborting().hears(replace(completed(2), past_gate=True))
+    play.says(ended_step(2), LowerGate("step 2 was completed"), EndProcess("its step gate did not hold"))
 
 
 def test_a_second_abort_is_the_same_abort() -> None:

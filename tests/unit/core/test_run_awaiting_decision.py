@@ -215,17 +215,17 @@ def test_an_abort_wins_and_no_decision_is_recorded_or_sent() -> None:
 def test_an_agent_that_does_not_wait_lost_its_gate() -> None:
     failed = failure("GATE_LOST", "the agent went past a step boundary without leave: a message", FailureFault.AGENT, 1)
     awaiting().hears(ActivityPastGate("a message")).says(
+        LowerGate("a message"),
         *ends(
             RunState.FAILED,
             WAITING,
             BEGIN,
-            LowerGate("a message"),
             Interrupt(),
             EndProcess("its step gate did not hold"),
             timers=BOTH_TIMERS,
             steps=1,
             failure=failed,
-        )
+        ),
     )
 
 
@@ -235,11 +235,11 @@ def test_a_further_step_is_recorded_and_shows_that_the_gate_was_lost() -> None:
     failed = failure("GATE_LOST", f"the agent went past a step boundary without leave: {what}", FailureFault.AGENT, 2)
     play.says(
         ended_step(2),
+        LowerGate(what),
         *ends(
             RunState.FAILED,
             WAITING,
             BEGIN,
-            LowerGate(what),
             Interrupt(),
             EndProcess("its step gate did not hold"),
             timers=BOTH_TIMERS,
@@ -259,7 +259,6 @@ def test_a_further_tool_of_the_main_loop_is_denied_and_shows_that_the_gate_was_l
         RunState.FAILED,
         WAITING,
         BEGIN,
-        LowerGate(what),
         Interrupt(),
         EndProcess("its step gate did not hold"),
         timers=BOTH_TIMERS,
@@ -267,7 +266,7 @@ def test_a_further_tool_of_the_main_loop_is_denied_and_shows_that_the_gate_was_l
         failure=failed,
     )
     awaiting().hears(PermissionAsked("perm", "call", "Bash", "{}")).says(
-        Emit(resolved), *end[:2], AnswerPermission("perm", False, DENIAL_MESSAGE), *end[2:]
+        Emit(resolved), LowerGate(what), *end[:2], AnswerPermission("perm", False, DENIAL_MESSAGE), *end[2:]
     )
 
 
@@ -301,7 +300,8 @@ def test_a_turn_that_completes_without_leave_lost_the_gate_and_is_over() -> None
     failed = failure("GATE_LOST", f"the agent went past a step boundary without leave: {what}", FailureFault.AGENT, 1)
     awaiting().hears(COMPLETED_TURN).says(
         turn(COMPLETED_TURN),
-        *ends(RunState.FAILED, WAITING, BEGIN, LowerGate(what), timers=BOTH_TIMERS, steps=1, failure=failed),
+        LowerGate(what),
+        *ends(RunState.FAILED, WAITING, BEGIN, timers=BOTH_TIMERS, steps=1, failure=failed),
     )
 
 

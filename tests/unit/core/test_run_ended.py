@@ -105,9 +105,3 @@ def test_a_replayed_run_is_closed_like_the_live_one_would_have_been() -> None:
         restored.handle(DaemonRestarted(), play.at + SECOND)
         play.hears(DaemonRestarted(), after=SECOND).ends_in(RunState.FAILED)
         assert restored.view == play.run.view
-
-
-def test_only_a_run_that_is_held_or_stopping_is_gated() -> None:
-    gated = [play.run.gated for play in (queued(), running(), awaiting(), stopping(), aborting())]
-    assert gated == [False, False, True, True, False]
-    assert not stopping().hears(STOPPED_TURN).run.gated

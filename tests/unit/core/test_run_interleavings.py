@@ -26,6 +26,7 @@ from steprail_daemon.core.commands import (
     Emit,
     EndProcess,
     Interrupt,
+    LowerGate,
     StartTimer,
 )
 from steprail_daemon.core.errors import WrongState
@@ -41,6 +42,7 @@ from steprail_daemon.core.events import (
     PromptSent,
     ProtocolFailed,
     RunEvent,
+    StepCompleted,
     Timer,
     TimerFired,
     TurnEnded,
@@ -201,15 +203,20 @@ class World(RuleBasedStateMachine):
     def step_completed(self, after: int) -> None:
         self.complete_step(after)
 
-    @precondition(lambda self: self.working and not self.play.run.gated)
+    @precondition(lambda self: self.working and self.play.run.view.state in {RunState.QUEUED, RunState.RUNNING})
     @rule(after=spans)
     def step_completed_in_order(self, after: int) -> None:
         self.complete_step(after)
 
-    def complete_step(self, after: int) -> None:
+    @precondition(lambda self: self.working and self.boundaries and not self.calm)
+    @rule(after=spans)
+    def step_completed_before_the_answer_was_sent(self, after: int) -> None:
+        self.complete_step(after, past_gate=True)
+
+    def complete_step(self, after: int, *, past_gate: bool = False) -> None:
         self.boundaries += 1
         event = completed(self.play.run.view.step_count + 1)
-        self.happen(event.__class__(f"b{self.boundaries}", event.step, event.session_steps), after)
+        self.happen(StepCompleted(f"b{self.boundaries}", event.step, event.session_steps, past_gate), after)
 
     @precondition(lambda self: self.working and not self.calm)
     @rule(reason=st.sampled_from(TurnEndReason), after=spans)
@@ -304,6 +311,8 @@ class World(RuleBasedStateMachine):
         view = self.play.run.view
         ending = any(isinstance(command, EndProcess) for command in self.said)
         bounds = BOUNDS.get(view.state, set())
+        if view.state is RunState.QUEUED and self.sent:
+            bounds = {Timer.PROMPT}
         assert self.timers <= bounds, "a timer that nobody needs"
         missing = bounds - self.timers
         assert not missing or (ending and missing <= {Timer.STOP, Timer.ABORT}), f"no bound: {missing}"
@@ -329,6 +338,12 @@ class World(RuleBasedStateMachine):
     def effects_on_the_agent_happen_once(self) -> None:
         assert sum(isinstance(command, Interrupt) for command in self.said) <= 1
         assert sum(isinstance(command, EndProcess) for command in self.said) <= 1
+
+    @invariant()
+    def a_lost_gate_is_told_once_and_never_ends_well(self) -> None:
+        lost = sum(isinstance(command, LowerGate) for command in self.said)
+        assert lost <= 1
+        assert not lost or self.play.run.view.state is not RunState.STOPPED
 
     @invariant()
     def the_first_stop_request_stays(self) -> None:

@@ -1,14 +1,17 @@
 """Conversations of a run that the agent has not taken up yet."""
 
+from msgspec.structs import replace
 from tests.unit.core.conversations import (
     ABORT,
     ABORT_PLEASE,
     COMPLETED_TURN,
     FAILED_TURN,
     HARD,
+    LIMITS,
     RATE_LIMITED,
     STOP_PLEASE,
     STOP_REASON,
+    TAKE_UP,
     changes,
     completed,
     ends,
@@ -20,7 +23,15 @@ from tests.unit.core.conversations import (
     turn,
 )
 
-from steprail_daemon.core.commands import AnswerBoundary, AnswerPermission, Emit, EndProcess, FinishRun, StartTimer
+from steprail_daemon.core.commands import (
+    AnswerBoundary,
+    AnswerPermission,
+    CancelTimer,
+    Emit,
+    EndProcess,
+    FinishRun,
+    StartTimer,
+)
 from steprail_daemon.core.events import (
     ActivityPastGate,
     AgentExited,
@@ -34,6 +45,7 @@ from steprail_daemon.core.events import (
     ProtocolFailed,
     StopRequested,
     Timer,
+    TimerFired,
 )
 from steprail_daemon.core.model import (
     SECOND,
@@ -52,6 +64,7 @@ from steprail_daemon.core.records import PermissionResolved, RunCreated, RunStat
 from steprail_daemon.testing.playbook import BEGIN, RUN_ID, SESSION_ID
 
 ASKED_TO_STOP = Emit(StopAsked(StopRequest(DecisionSource.OPERATOR, "ann", "lunch", BEGIN)))
+PROMPT = (Timer.PROMPT,)
 WRITE = PermissionAsked("perm", "call", "Write", "{}")
 
 
@@ -63,7 +76,7 @@ def test_a_new_run_is_recorded_as_queued() -> None:
 
 
 def test_it_runs_from_the_moment_the_agent_confirms_the_prompt() -> None:
-    play = queued().hears(PromptSent("p1"), after=SECOND).says()
+    play = queued().hears(PromptSent("p1"), after=SECOND).says(StartTimer(Timer.PROMPT, BEGIN + SECOND + TAKE_UP))
     play.ends_in(RunState.QUEUED)
     play.hears(PromptConfirmed("p1"), after=2 * SECOND).says(*starts(BEGIN + 3 * SECOND))
     view = play.ends_in(RunState.RUNNING)
@@ -75,8 +88,27 @@ def test_a_prompt_that_the_daemon_worded_is_told_as_such() -> None:
     play.says(
         changes(RunState.RUNNING, RunState.QUEUED, BEGIN),
         Emit(TurnStarted(True, BEGIN)),
+        CancelTimer(Timer.PROMPT),
         StartTimer(Timer.HARD_TIMEOUT, BEGIN + HARD),
     )
+
+
+def test_an_agent_that_does_not_take_the_prompt_is_ended_and_fails_the_run() -> None:
+    message = "the agent did not take the prompt within 30 s; its process was ended"
+    failed = failure("AGENT_UNRESPONSIVE", message, FailureFault.AGENT)
+    play = sent().hears(STOP_PLEASE).hears(TimerFired(Timer.PROMPT), after=TAKE_UP)
+    play.says(*ends(RunState.FAILED, RunState.QUEUED, BEGIN + TAKE_UP, EndProcess(message), failure=failed))
+    view = play.ends_in(RunState.FAILED)
+    assert (view.started_at, view.queued_ns) == (None, TAKE_UP)
+
+
+def test_the_time_to_take_the_prompt_is_a_limit_of_the_run() -> None:
+    limits = replace(LIMITS, prompt_timeout_ns=3 * SECOND)
+    queued(run=spec(limits=limits)).hears(PromptSent("p1")).says(StartTimer(Timer.PROMPT, BEGIN + 3 * SECOND))
+
+
+def test_a_timer_that_was_cancelled_while_it_fired_does_nothing() -> None:
+    queued().hears(TimerFired(Timer.PROMPT)).says().ends_in(RunState.QUEUED)
 
 
 def test_a_stop_before_the_prompt_was_sent_stops_it_without_steps() -> None:
@@ -106,7 +138,11 @@ def test_an_abort_before_the_prompt_was_sent_is_done_at_once() -> None:
 
 def test_an_abort_before_the_agent_can_take_it_is_held_and_bounded() -> None:
     play = sent().hears(ABORT_PLEASE)
-    play.says(changes(RunState.ABORTING, RunState.QUEUED, BEGIN), StartTimer(Timer.ABORT, BEGIN + ABORT))
+    play.says(
+        changes(RunState.ABORTING, RunState.QUEUED, BEGIN),
+        CancelTimer(Timer.PROMPT),
+        StartTimer(Timer.ABORT, BEGIN + ABORT),
+    )
     play.ends_in(RunState.ABORTING)
 
 
@@ -118,7 +154,7 @@ def test_a_step_before_the_prompt_was_confirmed_is_a_protocol_error() -> None:
     message = "it completed a step ('b1') before it took the prompt"
     failed = failure("PROTOCOL_ERROR", message, FailureFault.AGENT)
     sent().hears(completed(1)).says(
-        *ends(RunState.FAILED, RunState.QUEUED, BEGIN, EndProcess("protocol error"), failure=failed)
+        *ends(RunState.FAILED, RunState.QUEUED, BEGIN, EndProcess("protocol error"), timers=PROMPT, failure=failed)
     )
 
 
@@ -146,7 +182,7 @@ def test_a_tool_between_prompt_and_confirmation_is_judged_by_the_permission_mode
 
 def test_a_turn_that_fails_before_it_began_fails_the_run() -> None:
     sent().hears(FAILED_TURN).says(
-        turn(FAILED_TURN), *ends(RunState.FAILED, RunState.QUEUED, BEGIN, failure=RATE_LIMITED)
+        turn(FAILED_TURN), *ends(RunState.FAILED, RunState.QUEUED, BEGIN, timers=PROMPT, failure=RATE_LIMITED)
     )
 
 
@@ -154,7 +190,7 @@ def test_a_turn_that_ends_well_before_it_began_is_a_protocol_error() -> None:
     failed = failure("PROTOCOL_ERROR", "it ended a turn ('completed') that it had not begun", FailureFault.AGENT)
     sent().hears(COMPLETED_TURN).says(
         turn(COMPLETED_TURN),
-        *ends(RunState.FAILED, RunState.QUEUED, BEGIN, EndProcess("protocol error"), failure=failed),
+        *ends(RunState.FAILED, RunState.QUEUED, BEGIN, EndProcess("protocol error"), timers=PROMPT, failure=failed),
     )
 
 
@@ -180,7 +216,8 @@ def test_an_exit_before_the_prompt_was_sent_is_a_failed_start() -> None:
 
 def test_an_exit_after_the_prompt_was_sent_is_an_exit() -> None:
     failed = failure("AGENT_EXITED", "the agent's process was killed by signal 9", FailureFault.ENVIRONMENT)
-    sent().hears(AgentExited(None, 9)).says(*ends(RunState.FAILED, RunState.QUEUED, BEGIN, failure=failed))
+    play = sent().hears(AgentExited(None, 9))
+    play.says(*ends(RunState.FAILED, RunState.QUEUED, BEGIN, timers=PROMPT, failure=failed))
 
 
 def test_a_restart_fails_it() -> None:

@@ -1,6 +1,7 @@
 """Conversations of a run that the agent works on."""
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.core.conversations import (
     ABORT,
     ABORT_PLEASE,
@@ -386,18 +387,39 @@ def test_an_agent_that_went_on_before_our_answer_reached_it_lost_its_gate() -> N
         "GATE_LOST", "the agent went past a step boundary without leave: ToolStarted", FailureFault.AGENT, 1
     )
     running().hears(completed(1)).hears(ActivityPastGate("ToolStarted")).says(
+        LowerGate("ToolStarted"),
         *ends(
             RunState.FAILED,
             RunState.RUNNING,
             BEGIN,
-            LowerGate("ToolStarted"),
             Interrupt(),
             EndProcess("its step gate did not hold"),
             timers=HARD_TIMER,
             steps=1,
             failure=failed,
-        )
+        ),
     )
+
+
+def test_a_step_before_our_answer_to_the_last_one_was_sent_is_recorded_and_lost_the_gate() -> None:
+    what = "step 2 was completed"
+    failed = failure("GATE_LOST", f"the agent went past a step boundary without leave: {what}", FailureFault.AGENT, 2)
+    play = running(AT_TWO).hears(completed(1)).hears(replace(completed(2), past_gate=True))
+    play.says(
+        ended_step(2, judged(MATCHED, 2, 2)),
+        LowerGate(what),
+        *ends(
+            RunState.FAILED,
+            RunState.RUNNING,
+            BEGIN,
+            Interrupt(),
+            EndProcess("its step gate did not hold"),
+            timers=HARD_TIMER,
+            steps=2,
+            failure=failed,
+        ),
+    )
+    assert step_id(2) not in play.run.view.decisions
 
 
 def test_a_restart_fails_it_and_says_where_to_go_on() -> None:

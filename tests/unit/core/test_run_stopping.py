@@ -102,11 +102,11 @@ def test_a_turn_that_completes_after_a_stop_lost_the_gate() -> None:
     play = stopping().hears(COMPLETED_TURN)
     play.says(
         turn(COMPLETED_TURN),
+        LowerGate(what),
         *ends(
             RunState.FAILED,
             RunState.STOPPING,
             BEGIN,
-            LowerGate(what),
             timers=TIMERS,
             steps=2,
             reason=OVERSHOT,
@@ -189,18 +189,18 @@ def test_an_abort_wins_over_a_stop_that_is_not_confirmed() -> None:
 
 def test_activity_after_a_stop_lost_the_gate() -> None:
     stopping().hears(ActivityPastGate("a tool")).says(
+        LowerGate("a tool"),
         *ends(
             RunState.FAILED,
             RunState.STOPPING,
             BEGIN,
-            LowerGate("a tool"),
             Interrupt(),
             EndProcess("its step gate did not hold"),
             timers=TIMERS,
             steps=2,
             reason=OVERSHOT,
             failure=past_gate("a tool"),
-        )
+        ),
     )
 
 
@@ -209,11 +209,11 @@ def test_a_step_after_a_stop_is_recorded_and_lost_the_gate() -> None:
     play = stopping().hears(completed(3))
     play.says(
         ended_step(3, judged(VerdictOutcome.MATCHED, 3, 2)),
+        LowerGate(what),
         *ends(
             RunState.FAILED,
             RunState.STOPPING,
             BEGIN,
-            LowerGate(what),
             Interrupt(),
             EndProcess("its step gate did not hold"),
             timers=TIMERS,

@@ -29,7 +29,7 @@ from steprail_daemon.engine.system import SystemClock, SystemIds
 from steprail_daemon.engine.world import World
 from steprail_daemon.journal import record
 from steprail_daemon.journal.memory import MemoryStore
-from steprail_daemon.journal.store import Batch, JournalError
+from steprail_daemon.journal.store import Batch, BatchRefused, JournalError
 from steprail_daemon.service.translate import WireEncoders
 from steprail_daemon.supervisor import ExitStatus
 
@@ -48,8 +48,13 @@ class FakeProcess:
         self.stderr_tail = b""
         self.sent: list[dict[str, Any]] = []
         self.paused = False
+        self.gone = asyncio.Event()
         self.ladder: Ladder | None = None
         self.exited = False
+        #: Does not die by itself when it is ended; a test ends it.
+        self.lingers = False
+        #: Not even the kill is confirmed.
+        self.immortal = False
 
     def write(self, data: bytes) -> None:
         """Note what was written."""
@@ -71,10 +76,14 @@ class FakeProcess:
         self.paused = False
 
     async def shut_down(self, ladder: Ladder, end: Callable[[], None] | None = None) -> None:
-        """Die at the first rung."""
+        """Die at the first rung, unless told otherwise."""
         self.ladder = ladder
         self.diary.append("ladder")
-        self.exit(signal=15)
+        if self.lingers:
+            with anyio.fail_after(WAIT):
+                await self.gone.wait()
+        elif not self.immortal:
+            self.exit(signal=15)
 
     def say(self, *messages: Mapping[str, object]) -> None:
         """Write lines to the daemon."""
@@ -84,6 +93,7 @@ class FakeProcess:
         """End."""
         if not self.exited:
             self.exited = True
+            self.gone.set()
             self.handlers.on_stdout_eof()
             self.handlers.on_exit(ExitStatus(code, signal))
 
@@ -166,10 +176,15 @@ class WatchedStore(MemoryStore):
         self.diary = diary
         self.broken = False
         self.unreadable = False
+        self.refuses_as_malformed = False
+        self.refusals = 0
 
     def append(self, batch: Batch) -> None:
         """Commit, or refuse."""
+        if self.refuses_as_malformed:
+            raise BatchRefused("malformed")
         if self.broken:
+            self.refusals += 1
             raise JournalError("disk full")
         super().append(batch)
         self.diary.append("commit")
@@ -225,7 +240,9 @@ class Stage:
         store: WatchedStore,
         diary: list[str],
         tasks: anyio.abc.TaskGroup,
+        *,
         idle_timeout_ns: int,
+        prompt_timeout_ns: int,
     ) -> None:
         self.directory = directory
         self.store = store
@@ -253,6 +270,7 @@ class Stage:
             abort_timeout_ns=10 * SECOND,
             start_timeout_ns=5 * SECOND,
             idle_timeout_ns=idle_timeout_ns,
+            prompt_timeout_ns=prompt_timeout_ns,
             line_bytes=1 << 20,
             prompt_bytes=1 << 20,
             ladder=Ladder((Rung(RungKind.EOF, SECOND), Rung(RungKind.TERM, SECOND), Rung(RungKind.KILL, 0))),
@@ -263,6 +281,8 @@ class Stage:
         def start_task(function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
             tasks.start_soon(function, name=name)
 
+        self.crashes: list[Exception] = []
+        self.agents = Agents(self.settings, DRIVERS, self.launcher, start_task)
         self.world = World(
             settings=self.settings,
             store=store,
@@ -274,8 +294,10 @@ class Stage:
             drivers=DRIVERS,
             loop=asyncio.get_running_loop(),
             start_task=start_task,
+            require_agent=self.agents.require,
+            crash=self.crashes.append,
         )
-        self.engine = Engine(self.world, Agents(self.settings, DRIVERS, self.launcher))
+        self.engine = Engine(self.world, self.agents)
 
     def recover(self) -> None:
         """Take up what the store has, as a new life of the daemon does."""
@@ -314,10 +336,23 @@ class Stage:
 
 @asynccontextmanager
 async def engine_stage(
-    directory: Path, store: WatchedStore | None = None, *, idle_timeout_ns: int = 3600 * SECOND
+    directory: Path,
+    store: WatchedStore | None = None,
+    *,
+    idle_timeout_ns: int = 3600 * SECOND,
+    prompt_timeout_ns: int = 30 * SECOND,
 ) -> AsyncIterator[Stage]:
     """Set the stage, and end what tasks are left."""
     diary: list[str] = store.diary if store is not None else []
     async with anyio.create_task_group() as tasks:
-        yield Stage(directory, store or WatchedStore(diary), diary, tasks, idle_timeout_ns)
+        stage = Stage(
+            directory,
+            store or WatchedStore(diary),
+            diary,
+            tasks,
+            idle_timeout_ns=idle_timeout_ns,
+            prompt_timeout_ns=prompt_timeout_ns,
+        )
+        yield stage
+        assert stage.crashes == []
         tasks.cancel_scope.cancel()

@@ -91,7 +91,7 @@ async def test_a_drain_stops_held_runs_refuses_new_ones_and_ends_every_process(t
         async with anyio.create_task_group() as tasks:
 
             async def end() -> None:
-                await drain(stage.engine, window_ns=5 * SECOND, hurry=asyncio.Event())
+                await drain(stage.engine, window_ns=5 * SECOND, longest_end_ns=5 * SECOND, hurry=asyncio.Event())
 
             tasks.start_soon(end)
             await stage.until(lambda: "gate-1" in process.answers())
@@ -112,7 +112,7 @@ async def test_a_drain_aborts_what_does_not_reach_a_boundary_in_its_window(tmp_p
         async with anyio.create_task_group() as tasks:
 
             async def end() -> None:
-                await drain(stage.engine, window_ns=SECOND // 100, hurry=asyncio.Event())
+                await drain(stage.engine, window_ns=SECOND // 100, longest_end_ns=5 * SECOND, hurry=asyncio.Event())
 
             tasks.start_soon(end)
             await stage.until(lambda: view.state is RunState.ABORTING)

@@ -16,12 +16,14 @@ pytestmark = pytest.mark.anyio
 ONE_STEP = (StopRule("one", StepCountRule(1)),)
 
 
-async def test_a_step_and_its_decision_are_committed_before_the_answer_is_written(tmp_path: Path) -> None:
+async def test_a_step_and_its_decision_are_committed_before_the_answer_and_their_events_after_it(
+    tmp_path: Path,
+) -> None:
     async with engine_stage(tmp_path) as stage:
         _, run_id, process = await stage.running()
         stage.diary.clear()
         process.step("a", "gate-1")
-        assert stage.diary == ["commit", "write control_response"]
+        assert stage.diary == ["commit", "write control_response", "commit"]
         assert process.answers()["gate-1"] == {}
         assert stage.engine.get_run(run_id).step_count == 1
 
@@ -101,8 +103,7 @@ async def test_an_agent_that_waits_for_a_journal_beyond_patience_is_ended_and_it
         process.step("a", "gate-1")
         await stage.until(lambda: process.exited)
         stage.store.broken = False
-        view = stage.engine.get_run(run_id)
-        await stage.until(lambda: view.ended)
+        view = await stage.engine.wait_run(run_id, attention=False, timeout_ns=5 * SECOND)
         assert view.state is RunState.FAILED
         assert view.failure is not None
         assert view.failure.reason == "AGENT_EXITED"

@@ -1,4 +1,4 @@
-"""Keys, checksums and frames, and the test for plain batches."""
+"""Keys, checksums and frames, and what may come next in a session."""
 
 from typing import Any
 
@@ -17,9 +17,10 @@ from steprail_daemon.journal.layout import (
     pack_key,
     unpack_key,
 )
-from steprail_daemon.journal.store import Batch, JournalError
-from steprail_daemon.journal.tail import Tail, is_plain
-from steprail_daemon.testing.store_kit import make_batch, make_blob
+from steprail_daemon.journal.memory import MemoryStore
+from steprail_daemon.journal.store import Batch, BatchRefused, SessionRow
+from steprail_daemon.journal.tail import Tail
+from steprail_daemon.testing.store_kit import make_batch, make_blob, refused
 
 PARTS = st.tuples(st.integers(1, MAX_SESSION_NO), st.integers(1, MAX_SEQ + 1), st.integers(0, LAST_SUB))
 
@@ -89,23 +90,35 @@ CHANGES: dict[str, list[Any]] = {
 }
 
 
-@given(st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in CHANGES.items()}))
-def test_a_plain_batch_is_never_one_that_the_full_check_refuses(changes: dict[str, Any]) -> None:
+@given(
+    st.sampled_from([make_batch(1, 5, (b"a", b"b"), run_no=2), make_batch(1, 5, run_no=2, records=b"r")]),
+    st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in CHANGES.items()}),
+)
+def test_a_store_takes_what_the_full_check_takes_and_nothing_else(plain: Batch, changes: dict[str, Any]) -> None:
+    store = MemoryStore()
+    store.append(make_batch(1, 1, (b"e",) * 3, opens_session="ses_a"))
+    store.append(make_batch(1, 4, run_no=1, records=b"r", opens_run="run_a", ends_run=True))
+    store.append(make_batch(1, 4, (b"e",), run_no=2, opens_run="run_b"))
+    batch: Batch = msgspec.structs.replace(plain, **changes)
     tail = Tail(next_seq=5, last_run_no=2, open_runs=(2,))
-    batch: Batch = msgspec.structs.replace(make_batch(1, 5, (b"a", b"b"), run_no=2), **changes)
-    if is_plain(batch, tail.next_seq, tail.writable_runs):
+    try:
         tail.check(batch)
-        assert batch.last_seq >= batch.first_seq
+    except BatchRefused as error:
+        assert refused(store, batch) == error.message
+        assert store.unpublished(1) == []
+    else:
+        store.append(batch)
+        tail.advance(batch)
+        assert store.session("ses_a") == SessionRow(1, "ses_a", tail.next_seq - 1, tail.last_run_no, tail.closed)
+        assert store.unpublished(1) == ([] if batch.kinds else [(batch.run_no, batch.at, batch.records)])
 
 
 def test_the_last_event_of_a_full_session_is_taken_and_none_after_it() -> None:
     tail = Tail(next_seq=MAX_SEQ)
     batch = make_batch(1, MAX_SEQ, (b"last",))
-    assert is_plain(batch, tail.next_seq, tail.writable_runs)
     tail.check(batch)
     tail.advance(batch)
     beyond = make_batch(1, MAX_SEQ + 1, (b"beyond",))
-    assert not is_plain(beyond, tail.next_seq, tail.writable_runs)
-    with pytest.raises(JournalError, match=f"at most {MAX_SEQ} events"):
+    with pytest.raises(BatchRefused, match=f"at most {MAX_SEQ} events"):
         tail.check(beyond)
     tail.check(make_batch(1, MAX_SEQ + 1, records=b"end", closes_session=True))

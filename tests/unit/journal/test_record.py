@@ -53,6 +53,7 @@ from steprail_daemon.core.records import (
     SessionCreated,
     SessionStateChanged,
     StepEnded,
+    StepKept,
     StepSummary,
     StopAsked,
     TurnFinished,
@@ -66,7 +67,9 @@ from steprail_daemon.journal.record import (
     RecordVersionError,
     decode_records,
     encode_records,
+    to_fact,
     to_record,
+    to_whole_record,
 )
 
 USAGE = Usage(input_tokens=10, output_tokens=2, complete=False)
@@ -119,6 +122,7 @@ ALL: list[Record] = [
     TurnStarted(prompt_synthesized=True),
     TurnFinished(TurnEndReason.COMPLETED, "success", "done"),
     StepSummary(1, "stp_1", ("Bash",), USAGE, None, 5),
+    StepKept(STEP, (VERDICT,)),
     DecisionAsked("stp_1", 1, 5, 6, OnTimeout.STOP),
     DecisionRecorded("stp_1", Decision(action=DecisionAction.STOP, source=DecisionSource.RULE, decided_at=6)),
     PermissionResolved("per_1", allowed=False, source=ResolutionSource.TIMEOUT, reason=""),
@@ -163,6 +167,31 @@ def test_a_fact_is_its_own_record_and_a_passive_event_has_none() -> None:
     assert isinstance(ended, RunEnded)
     assert to_record(ended) is ended
     assert to_record(MessageDelta("m", "text")) is None
+
+
+def test_a_step_that_has_no_wire_form_yet_is_recorded_whole() -> None:
+    assert to_whole_record(StepEnded(STEP, (VERDICT,))) == StepKept(STEP, (VERDICT,))
+    ended = ALL[-1]
+    assert isinstance(ended, RunEnded)
+    assert to_whole_record(ended) is ended
+    assert to_whole_record(MessageDelta("m", "text")) is None
+
+
+def test_a_fact_comes_back_from_its_record_unless_too_little_was_kept() -> None:
+    no_facts = (SessionCreated, StepSummary)
+    for record in decode_records(encode_records(ALL)):
+        if isinstance(record, StepKept):
+            assert to_fact(record) == StepEnded(STEP, (VERDICT,))
+        else:
+            assert to_fact(record) == (None if isinstance(record, no_facts) else record)
+
+
+def test_limits_of_a_record_from_before_there_was_one_for_the_prompt_have_its_default() -> None:
+    (old,) = [msgspec.to_builtins(record) for record in ALL if isinstance(record, RunCreated)]
+    del old["spec"]["limits"]["prompt_timeout_ns"]
+    (created,) = decode_records(encoded(msgspec.msgpack.encode([old])))
+    assert isinstance(created, RunCreated)
+    assert created.spec.limits.prompt_timeout_ns == 30_000_000_000
 
 
 def test_any_changed_byte_is_noticed() -> None:

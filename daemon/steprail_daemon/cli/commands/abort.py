@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import click
 
-from steprail_daemon.cli.call import call
-from steprail_daemon.cli.client import Daemon
-from steprail_daemon.cli.live import has_ended, state_of
-from steprail_daemon.cli.options import address_option, json_option
-from steprail_daemon.cli.output import say_json
+from steprail_daemon.cli.ending import end_run
+from steprail_daemon.cli.options import ending_options
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
-@click.option("--reason", default="", help="Why, for people.")
-@address_option
-@json_option
+@ending_options
 def command(*, run_id: str, reason: str, address: str | None, as_json: bool) -> None:
     """Cut a run off.
 
     It returns once that is recorded; `watch` shows the end.
     """
-
-    async def abort(daemon: Daemon) -> None:
-        run = await daemon.abort_run(run_id, reason)
-        if as_json:
-            say_json({"run": run})
-        elif has_ended(run):
-            click.echo(f"{run_id} has ended: {state_of(run).lower()}")
-        else:
-            click.echo(f"{run_id} is being aborted")
-
-    call(address, abort)
+    end_run(address, lambda daemon: daemon.abort_run(run_id, reason), "is being aborted", as_json=as_json)

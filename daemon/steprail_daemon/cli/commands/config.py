@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from steprail_daemon.cli.options import config_options, json_option, load
+from steprail_daemon.cli.configuration import load
+from steprail_daemon.cli.options import config_options, json_option
 from steprail_daemon.cli.output import say_json
 
 

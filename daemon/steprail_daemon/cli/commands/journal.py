@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from steprail_daemon.cli.options import config_options, json_option, load
+from steprail_daemon.cli.configuration import load
+from steprail_daemon.cli.options import config_options, json_option
 from steprail_daemon.cli.output import say_json
 from steprail_daemon.cli.problems import Problem
 

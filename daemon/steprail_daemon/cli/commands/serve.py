@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from steprail_daemon.cli.options import config_options, load
+from steprail_daemon.cli.configuration import load
+from steprail_daemon.cli.options import config_options
 from steprail_daemon.cli.problems import ConfigProblem, Problem
 from steprail_daemon.config.load import LoadedConfig
 

@@ -9,6 +9,7 @@ minutes), an answer that is an error (`onFailure: block`), and an EOF while the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -44,8 +45,24 @@ STOP_TEXT: Final = "The host paused the work here. The next message says how to 
 _GATE: Final = "PostToolBatch"
 _INTERRUPTED: Final = "[Request interrupted by user"
 _SYNTHETIC_MODEL: Final = "<synthetic>"
-_GO_ON: Final[dict[str, Any]] = {}
-_STOP: Final = {"continue": False, "stopReason": STOP_TEXT}
+_GO_ON: Final = b"{}"
+_STOP: Final = msgspec.json.encode({"continue": False, "stopReason": STOP_TEXT})
+
+# A gate's answer is what the agent waits for, so that it is made in one step: around the id, everything is constant.
+_ANSWER: Final = b'{"type":"control_response","response":{"subtype":"success","request_id":'
+_ANSWER_MIDDLE: Final = b',"response":'
+_ANSWER_END: Final = b"}}\n"
+_GO_ON_END: Final = _ANSWER_MIDDLE + _GO_ON + _ANSWER_END
+_STOP_END: Final = _ANSWER_MIDDLE + _STOP + _ANSWER_END
+
+#: Looked up once: a member of an enumeration costs a function call.
+_STOP_ACTION: Final = DecisionAction.STOP
+
+_INTERRUPT_END: Final = b'"request":{"subtype":"interrupt"}}\n'
+
+_call_id: Final = attrgetter("tool_use_id")
+_to_json: Final = msgspec.json.encode
+_decode_line: Final = wire.decode_line
 
 #: Subtypes of `system` lines that say nothing beyond what other lines say.
 _CONSUMED_SYSTEM: Final = frozenset({"status", "session_state_changed"})
@@ -60,6 +77,7 @@ class ClaudeCodec:
 
     def __init__(self, settings: CodecSettings) -> None:
         self._settings = settings
+        self._line_bytes = settings.line_bytes
         self._framer = LineFramer(settings.line_bytes)
         self._out: list[bytes] = []
         self._noise = 0
@@ -72,7 +90,7 @@ class ClaudeCodec:
         self._turn_runs = False
         self._stopped = False
         self._boundaries: set[str] = set()
-        self._permissions: dict[str, wire.ControlRequest] = {}
+        self._permissions: dict[str, wire.CanUseTool] = {}
         self._denied: set[str] = set()
         self._last_error = ""
         self._messages = MainMessages()
@@ -83,6 +101,7 @@ class ClaudeCodec:
             wire.AssistantLine: self._on_assistant,
             wire.SystemLine: self._on_system,
             wire.ControlRequestLine: self._on_control_request,
+            wire.OddRequestLine: self._on_odd_request,
             wire.ControlResponseLine: self._on_control_response,
             wire.ControlCancelLine: self._on_control_cancel,
             wire.CommandLifecycleLine: self._on_command_lifecycle,
@@ -105,7 +124,18 @@ class ClaudeCodec:
     def receive(self, channel: Channel, data: bytes) -> list[AgentEvent]:
         """Take bytes of stdout, cut anywhere, and give what they complete."""
         del channel
-        return self._read(self._framer.feed(data))
+        framer = self._framer
+        # The CLI writes line by line and is mostly read so. Such a chunk is decoded as it is.
+        if framer.at_line_start and data.find(b"\n") == len(data) - 1 and len(data) <= self._line_bytes:
+            try:
+                line = _decode_line(data)
+            except (msgspec.DecodeError, RecursionError):
+                pass
+            else:
+                events: list[AgentEvent] = []
+                self._handlers[type(line)](line, data, events)
+                return events
+        return self._read(framer.feed(data))
 
     def receive_eof(self, channel: Channel) -> list[AgentEvent]:
         """Take the end of stdout and give what a last line without a line end completes."""
@@ -114,8 +144,11 @@ class ClaudeCodec:
 
     def data_to_send(self) -> bytes:
         """Give and forget what must be written to the CLI's stdin."""
-        data = b"".join(self._out)
-        self._out.clear()
+        out = self._out
+        if not out:
+            return b""
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
         return data
 
     def eof_is_safe(self) -> bool:
@@ -127,14 +160,15 @@ class ClaudeCodec:
 
         An answer to what the CLI no longer asks sends nothing, nor does an interrupt while no turn runs.
         """
-        if isinstance(command, SendPrompt):
-            self._send_prompt(command)
-        elif isinstance(command, AnswerBoundary):
+        if isinstance(command, AnswerBoundary):
             self._answer_boundary(command)
+        elif isinstance(command, SendPrompt):
+            self._send_prompt(command)
         elif isinstance(command, AnswerPermission):
             self._answer_permission(command)
         elif self._turn_runs:
-            self._ask({"subtype": "interrupt"})
+            self._requests += 1
+            self._out.append(b'{"type":"control_request","request_id":"req_%d",' % self._requests + _INTERRUPT_END)
 
     # --- out -----------------------------------------------------------------------------------------------------
 
@@ -157,22 +191,23 @@ class ClaudeCodec:
         )
 
     def _answer_boundary(self, command: AnswerBoundary) -> None:
-        if command.boundary_id not in self._boundaries:
+        boundary_id = command.boundary_id
+        if boundary_id not in self._boundaries:
             return
-        self._boundaries.discard(command.boundary_id)
-        if command.action is DecisionAction.STOP:
+        self._boundaries.discard(boundary_id)
+        if command.action is _STOP_ACTION:
             self._stopped = True
-        self._answer(command.boundary_id, _STOP if self._stopped else _GO_ON)
+        self._out.append(_ANSWER + _to_json(boundary_id) + (_STOP_END if self._stopped else _GO_ON_END))
 
     def _answer_permission(self, command: AnswerPermission) -> None:
         asked = self._permissions.pop(command.permission_id, None)
         if asked is None:
             return
         if command.allow:
-            self._answer(command.permission_id, {"behavior": "allow", "updatedInput": asked.input})
+            self._answer(command.permission_id, _to_json({"behavior": "allow", "updatedInput": asked.input}))
         else:
             self._denied.add(asked.tool_use_id)
-            self._answer(command.permission_id, {"behavior": "deny", "message": command.message})
+            self._answer(command.permission_id, _to_json({"behavior": "deny", "message": command.message}))
 
     def _ask(self, request: dict[str, Any]) -> str:
         self._requests += 1
@@ -180,12 +215,12 @@ class ClaudeCodec:
         self._write({"type": "control_request", "request_id": request_id, "request": request})
         return request_id
 
-    def _answer(self, request_id: str, answer: dict[str, Any]) -> None:
-        response = {"subtype": "success", "request_id": request_id, "response": answer}
-        self._write({"type": "control_response", "response": response})
+    def _answer(self, request_id: str, answer: bytes) -> None:
+        """Answer a question; `answer` is JSON."""
+        self._out.append(_ANSWER + _to_json(request_id) + _ANSWER_MIDDLE + answer + _ANSWER_END)
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._out.append(msgspec.json.encode(line) + b"\n")
+        self._out.append(_to_json(line) + b"\n")
 
     # --- in ------------------------------------------------------------------------------------------------------
 
@@ -195,7 +230,7 @@ class ClaudeCodec:
         read_line = wire.read_line
         for line in lines:
             if type(line) is not bytes:
-                limit = self._settings.line_bytes
+                limit = self._line_bytes
                 events.append(ProtocolFailed(f"the agent wrote a line of more than {limit} bytes, which is the limit"))
             elif line and line[0] == _BEGINS_JSON:
                 parsed = read_line(line)
@@ -267,43 +302,40 @@ class ClaudeCodec:
             events.append(PromptConfirmed(self._prompt_id, agent_session_id, model))
 
     def _on_control_request(self, line: wire.ControlRequestLine, raw: bytes, events: list[AgentEvent]) -> None:
-        request = line.request
-        if request.subtype == "hook_callback":
-            self._on_hook(line, raw, events)
-        elif request.subtype == "can_use_tool":
-            self._permissions[line.request_id] = request
-            events.append(_permission_asked(line.request_id, request))
-        else:
-            # Unanswered, the CLI would wait for ever.
-            error = {
-                "subtype": "error",
-                "request_id": line.request_id,
-                "error": f"this host does not know {request.subtype!r}",
-            }
-            self._write({"type": "control_response", "response": error})
-            self._pass_on(f"control_request/{request.subtype}", raw, events)
-
-    def _on_hook(self, line: wire.ControlRequestLine, raw: bytes, events: list[AgentEvent]) -> None:
-        if line.request.callback_id != _GATE:
-            self._answer(line.request_id, _GO_ON)
-            self._pass_on("control_request/hook_callback", raw, events)
+        request, request_id = line.request, line.request_id
+        if isinstance(request, wire.CanUseTool):
+            self._permissions[request_id] = request
+            events.append(_permission_asked(request_id, request))
             return
-        try:
-            batch = wire.decode_batch(line.request.input)
-        except msgspec.DecodeError as error:
-            events.append(ProtocolFailed(f"a step boundary of an unknown shape: {error}"))
-            return
-        if batch.agent_id:
-            self._answer(line.request_id, _STOP if self._stopped else _GO_ON)
-        elif self._confirmed:
-            self._messages.close(events)
-            self._boundaries.add(line.request_id)
-            call_ids = tuple(call.tool_use_id for call in batch.tool_calls)
-            events.append(BoundaryReached(line.request_id, call_ids, self._messages.take_usage()))
+        batch = request.input
+        if request.callback_id == _GATE and self._confirmed and not batch.agent_id:
+            usage = self._messages.finish(events)
+            self._boundaries.add(request_id)
+            events.append(BoundaryReached(request_id, tuple(map(_call_id, batch.tool_calls)), usage))
+        elif request.callback_id != _GATE:
+            self._on_other_hook(request_id, raw, events)
+        elif batch.agent_id:
+            self._answer(request_id, _STOP if self._stopped else _GO_ON)
         else:
             # A turn that no prompt asked for: nobody would decide about its steps.
-            self._answer(line.request_id, _STOP)
+            self._answer(request_id, _STOP)
             self._pass_on("control_request/hook_callback", raw, events)
+
+    def _on_other_hook(self, request_id: str, raw: bytes, events: list[AgentEvent]) -> None:
+        self._answer(request_id, _GO_ON)
+        self._pass_on("control_request/hook_callback", raw, events)
+
+    def _on_odd_request(self, line: wire.OddRequestLine, raw: bytes, events: list[AgentEvent]) -> None:
+        subtype = line.request.subtype
+        if subtype != "hook_callback":
+            # Unanswered, the CLI would wait for ever.
+            error = {"subtype": "error", "request_id": line.request_id, "error": f"this host does not know {subtype!r}"}
+            self._write({"type": "control_response", "response": error})
+            self._pass_on(f"control_request/{subtype}", raw, events)
+        elif line.request.callback_id == _GATE:
+            events.append(ProtocolFailed(f"a step boundary of an unknown shape: {line.problem}"))
+        else:
+            self._on_other_hook(line.request_id, raw, events)
 
     def _on_control_response(self, line: wire.ControlResponseLine, raw: bytes, events: list[AgentEvent]) -> None:
         response = line.response
@@ -369,10 +401,10 @@ class ClaudeCodec:
         events.append(ProtocolFailed(f"the agent wrote {line.problem}"))
 
     def _pass_on(self, vendor_type: str, raw: bytes, events: list[AgentEvent]) -> None:
-        events.append(RawReceived(vendor_type, wire.text_of(raw)))
+        events.append(RawReceived(vendor_type, wire.text_of(raw.strip())))
 
 
-def _permission_asked(request_id: str, request: wire.ControlRequest) -> PermissionAsked:
+def _permission_asked(request_id: str, request: wire.CanUseTool) -> PermissionAsked:
     return PermissionAsked(
         request_id,
         request.tool_use_id,

@@ -71,8 +71,10 @@ class MainMessages:
         """Start a new turn."""
         self._open = self._last = self._usage = None
 
-    def take_usage(self) -> Usage | None:
-        """Give and forget the usage of the last whole message."""
+    def finish(self, events: list[AgentEvent]) -> Usage | None:
+        """End the message that is open, if one is, and give the usage of the last one, unless it was given before."""
+        if self._open is not None:
+            self.close(events)
         usage, self._usage = self._usage, None
         return usage
 

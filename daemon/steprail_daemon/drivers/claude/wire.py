@@ -158,14 +158,32 @@ class SystemLine(_Line, tag="system"):
     error: str | None = None
 
 
-class ControlRequest(_Wire):
-    """What the CLI asks its host; `input` belongs to the hook or the tool."""
+class HookCall(_Wire):
+    """A tool call of the batch."""
 
-    subtype: str
+    tool_use_id: str
+
+
+class BatchInput(_Wire):
+    """Input of the `PostToolBatch` hook. `agent_id` is set for a sub-agent's batch."""
+
+    agent_id: str | None = None
+    tool_calls: list[HookCall] = []
+
+
+class HookCallback(_Wire, tag_field="subtype", tag="hook_callback"):
+    """A hook ran; its input is read as that of `PostToolBatch`, the only one that is asked for."""
+
     callback_id: str = ""
-    input: Raw = _EMPTY_OBJECT
+    input: BatchInput = msgspec.field(default_factory=BatchInput)
+
+
+class CanUseTool(_Wire, tag_field="subtype", tag="can_use_tool"):
+    """May a tool be used with this input?"""
+
     tool_name: str = ""
     tool_use_id: str = ""
+    input: Raw = _EMPTY_OBJECT
     agent_id: str | None = None
 
 
@@ -173,7 +191,22 @@ class ControlRequestLine(_Line, tag="control_request"):
     """A question of the CLI; it waits for the answer that names `request_id`."""
 
     request_id: str
-    request: ControlRequest
+    request: HookCallback | CanUseTool
+
+
+class OddRequest(_Wire):
+    """A question of another kind, or a hook's with another input."""
+
+    subtype: str
+    callback_id: str = ""
+
+
+class OddRequestLine(_Wire):
+    """A question that has no shape above but can be answered. `problem` says what is odd about it."""
+
+    request_id: str
+    request: OddRequest
+    problem: str = ""
 
 
 class ControlResponse(_Wire):
@@ -254,19 +287,6 @@ class InitializeAnswer(_Wire):
     hook_on_failure_supported: bool = False
 
 
-class HookCall(_Wire):
-    """A tool call of the batch."""
-
-    tool_use_id: str
-
-
-class BatchInput(_Wire):
-    """Input of the `PostToolBatch` hook. `agent_id` is set for a sub-agent's batch."""
-
-    agent_id: str | None = None
-    tool_calls: list[HookCall] = []
-
-
 class UnknownLine(msgspec.Struct, frozen=True):
     """A line without a shape here. `vendor_type` is its `type`, and its `subtype` after a slash if it has one."""
 
@@ -287,14 +307,15 @@ class _Head(_Wire):
 #: Lines without which the protocol cannot go on; the others may be passed on unread.
 _ESSENTIAL = frozenset({"control_request", "control_response", "control_cancel_request", "result"})
 
-_decode = msgspec.json.Decoder(Line).decode
+#: Reads a line that is as it should be, white space around it or not.
+decode_line = _decode = msgspec.json.Decoder(Line).decode
+_decode_odd_request = msgspec.json.Decoder(OddRequestLine).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
 _decode_anything = msgspec.json.Decoder().decode
 decode_initialize = msgspec.json.Decoder(InitializeAnswer).decode
-decode_batch = msgspec.json.Decoder(BatchInput).decode
 
 
-def read_line(line: bytes) -> Line | UnknownLine | UnreadableLine:
+def read_line(line: bytes) -> Line | OddRequestLine | UnknownLine | UnreadableLine:
     """Read one line, strictly first, and if that fails as `mended` gives it."""
     try:
         return _decode(line)
@@ -334,13 +355,26 @@ def text_of(line: bytes) -> str:
         return (mended(line) or b"null").decode()
 
 
-def _read_odd(line: bytes, error: msgspec.ValidationError) -> UnknownLine | UnreadableLine:
+def _read_odd(line: bytes, error: msgspec.ValidationError) -> OddRequestLine | UnknownLine | UnreadableLine:
     # The typed decoder stopped where the shape was odd; the rest of the line is read for the first time here.
     whole = mended(line)
     if whole is None:
         return UnreadableLine(f"a line that is no JSON: {error}")
     head = _decode_head(whole)
     kind = head.type if isinstance(head.type, str) else ""
+    if kind == "control_request":
+        return _read_odd_request(whole, error)
     if kind in _ESSENTIAL:
         return UnreadableLine(f"a {kind} line of an unknown shape: {error}")
     return UnknownLine(f"{kind}/{head.subtype}" if head.subtype and isinstance(head.subtype, str) else kind)
+
+
+def _read_odd_request(line: bytes, error: msgspec.ValidationError) -> OddRequestLine | UnreadableLine:
+    try:
+        odd = _decode_odd_request(line)
+    except msgspec.ValidationError:
+        return UnreadableLine(f"a control_request line of an unknown shape: {error}")
+    if odd.request.subtype == "can_use_tool":
+        return UnreadableLine(f"a control_request line of an unknown shape: {error}")
+    odd.problem = str(error)
+    return odd

@@ -2,7 +2,7 @@
 
 Two pacings. With **gaps** the agent pauses for 1 ms before each boundary and after it, so that what is timed is the
 boundary alone: the messages of the step were taken meanwhile, as they are with a real CLI, which writes the boundary
-some milliseconds after the last result (Claude Code 2.1.332: 2 to 8 ms). **Back to back** the whole step (message,
+some milliseconds after the last result (Claude Code 2.1.332: 2 to 7 ms). **Back to back** the whole step (message,
 result, boundary) comes in one write and all of it is timed, with nothing to overlap it. Gaps are judged, both are
 printed. A limit runs with the same agent in the same pacing.
 """

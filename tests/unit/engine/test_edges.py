@@ -1,0 +1,278 @@
+"""Where two things meet: a close and a run, an end and a start, a commit and a crash, an agent and its gate."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.unit.engine.stage import WatchedStore, boundary_line, engine_stage, step_lines
+
+from steprail_daemon.core.errors import StepRailError
+from steprail_daemon.core.model import SECOND, RunState, SessionState, StepGate
+from steprail_daemon.engine.drain import drain
+from steprail_daemon.engine.facade import CreateSession, DeciderRequest, StartRun
+from steprail_daemon.journal.store import Batch, JournalError
+
+pytestmark = pytest.mark.anyio
+
+
+# --- closing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_is_being_closed_takes_no_run(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, process = await stage.session()
+        process.lingers = True
+        async with anyio.create_task_group() as tasks:
+
+            async def close() -> None:
+                await stage.engine.close_session(session_id, force=False)
+
+            tasks.start_soon(close)
+            tasks.start_soon(close)
+            await stage.until(lambda: process.ladder is not None)
+            with pytest.raises(StepRailError, match="SESSION_CLOSED"):
+                stage.engine.start_run(StartRun(session_id=session_id, prompt="x"))
+            process.exit(0)
+        assert stage.engine.get_session(session_id).state is SessionState.CLOSED
+        closings = [event for event in stage.events(session_id) if event.session_state_changed.state == 5]
+        assert len(closings) == 1
+
+
+async def test_a_close_that_cannot_be_recorded_is_refused_and_can_be_repeated(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, _ = await stage.session()
+        stage.store.broken = True
+        with pytest.raises(StepRailError, match="JOURNAL_UNAVAILABLE"):
+            await stage.engine.close_session(session_id, force=False)
+        stage.store.broken = False
+        await stage.until(lambda: not stage.runner(session_id).ledger.stalled)
+        view = await stage.engine.close_session(session_id, force=False)
+        assert view.state is SessionState.CLOSED
+
+
+async def test_an_agent_that_cannot_be_killed_does_not_keep_close_or_drain_waiting(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await stage.running()
+        process.immortal = True
+        with anyio.fail_after(5):
+            await stage.engine.close_session(session_id, force=True)
+        view = stage.engine.get_run(run_id)
+        assert view.state is RunState.ABORTED
+        assert view.failure is not None
+
+
+async def test_a_drain_ends_although_the_journal_refuses(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        await stage.running()
+        stage.store.broken = True
+        with anyio.fail_after(5):
+            await drain(stage.engine, window_ns=SECOND // 100, longest_end_ns=SECOND // 10, hurry=asyncio.Event())
+
+
+# --- a journal that refuses -------------------------------------------------------------------------------------------
+
+
+async def test_while_the_journal_refuses_nothing_is_shown_that_is_not_recorded(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await stage.running()
+        stage.store.broken = True
+        process.end_turn("completed", "done")
+        for show in (
+            lambda: stage.engine.get_run(run_id),
+            lambda: stage.engine.get_session(session_id),
+            lambda: stage.engine.list_runs(""),
+            stage.engine.list_sessions,
+        ):
+            with pytest.raises(StepRailError, match="JOURNAL_UNAVAILABLE"):
+                show()
+        stage.store.broken = False
+        view = await stage.engine.wait_run(run_id, attention=False, timeout_ns=5 * SECOND)
+        assert view.state is RunState.COMPLETED
+
+
+async def test_a_journal_that_refuses_is_asked_again_at_even_intervals_and_not_by_several(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, _, process = await stage.running()
+        stage.store.broken = True
+        process.say(*step_lines("a"))
+        for name in "bcd":
+            process.say(*step_lines(name))
+        before = stage.store.refusals
+        runner = stage.runner(session_id)
+        started = stage.world.clock.now()
+        await stage.until(lambda: stage.store.refusals >= before + 5)
+        interval = stage.settings.journal_retry_ns
+        assert stage.store.refusals - before <= (stage.world.clock.now() - started) // interval + 1
+        assert runner.ledger.stalled
+
+
+async def test_a_batch_that_the_store_calls_malformed_is_a_bug_and_ends_the_daemon(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        _, _, process = await stage.running()
+        stage.store.refuses_as_malformed = True
+        process.step("a", "gate-1")
+        assert "gate-1" not in process.answers()
+        assert len(stage.crashes) == 1
+        stage.crashes.clear()
+
+
+# --- facts first, events after ----------------------------------------------------------------------------------------
+
+
+class DiesAfterFacts(WatchedStore):
+    """A store whose process dies between the facts of a decision and their events."""
+
+    dead = False
+
+    def append(self, batch: Batch) -> None:
+        """Commit facts; die when their events come."""
+        if self.dead:
+            raise JournalError("the process is gone")
+        super().append(batch)
+        if batch.records and not batch.kinds:
+            self.dead = True
+
+
+async def test_a_crash_between_facts_and_events_is_mended_by_making_the_events(tmp_path: Path) -> None:
+    store = DiesAfterFacts([])
+    async with engine_stage(tmp_path, store) as before:
+        session_id, run_id, process = await before.running()
+        process.step("a", "gate-1")
+        assert process.answers()["gate-1"] == {}
+        assert not any(event.HasField("step_end") for event in before.events(session_id))
+        store.dead = False
+        async with engine_stage(tmp_path, store) as after:
+            after.recover()
+            events = after.events(session_id)
+            assert [event.seq for event in events] == list(range(1, len(events) + 1))
+            (step,) = [event for event in events if event.HasField("step_end")]
+            assert step.run_id == run_id
+            assert step.step_end.step.tool_results[0].output.value == "output of a"
+            assert [
+                event.decision_recorded.decision.action for event in events if event.HasField("decision_recorded")
+            ] == [1]
+            assert [stored.number for stored in after.engine.steps(run_id, 0, 5)] == [1]
+            count = len(events)
+            async with engine_stage(tmp_path, store) as third:
+                third.recover()
+                assert len(third.events(session_id)) == count
+
+
+async def test_a_step_too_large_to_be_committed_twice_is_committed_with_its_events_before_the_answer(
+    tmp_path: Path,
+) -> None:
+    async with engine_stage(tmp_path) as stage:
+        _, _, process = await stage.running()
+        big = step_lines("a")
+        big[1]["message"]["content"][0]["content"] = "x" * 50_000  # type: ignore[index]
+        process.say(*big)
+        stage.diary.clear()
+        process.say(boundary_line("a", "gate-1"))
+        assert stage.diary == ["commit", "write control_response"]
+
+
+# --- gates, starts and ends -------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_that_does_not_wait_is_noticed_also_where_nobody_is_asked(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await stage.running()
+        process.say(*step_lines("a"), boundary_line("a", "gate-1"), *step_lines("b"), boundary_line("b", "gate-2"))
+        view = stage.engine.get_run(run_id)
+        assert view.failure is not None
+        assert view.failure.reason == "GATE_LOST"
+        assert stage.engine.get_session(session_id).capabilities.step_gate is StepGate.BEST_EFFORT
+        of_run = [event for event in stage.events(session_id) if event.run_id == run_id]
+        assert of_run[-1].HasField("agent_end")
+
+
+async def test_a_resume_that_the_agent_refuses_fails_the_run_by_name(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, _, process = await stage.running()
+        process.end_turn("completed", "done")
+        process.exit(0)
+        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="more"))
+        second = await stage.launcher.next_process()
+        second.say(
+            {
+                "type": "result",
+                "subtype": "error_during_execution",
+                "is_error": True,
+                "errors": ["No conversation found with session ID: x"],
+            }
+        )
+        second.exit(1)
+        assert run.state is RunState.FAILED
+        assert run.failure is not None
+        assert run.failure.reason == "RESUME_FAILED"
+
+
+async def test_a_second_answer_to_the_handshake_sends_no_second_prompt(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        _, _, process = await stage.running()
+        process.handshake()
+        assert process.prompts() == ["go"]
+
+
+async def test_an_agent_that_never_takes_the_prompt_fails_the_run(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path, prompt_timeout_ns=SECOND // 50) as stage:
+        session_id, process = await stage.session()
+        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="go"))
+        await stage.until(lambda: run.ended)
+        assert run.failure is not None
+        assert run.failure.reason == "AGENT_UNRESPONSIVE"
+        assert process.prompts() == ["go"]
+
+
+async def test_a_run_that_comes_while_an_unready_process_is_being_ended_gets_one_of_its_own(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        view = await stage.engine.create_session(CreateSession(agent="claude", cwd=str(stage.directory)))
+        first = await stage.launcher.next_process()
+        first.lingers = True
+        stage.runner(view.session_id).host.end()
+        await stage.until(lambda: first.ladder is not None)
+        run = stage.engine.start_run(StartRun(session_id=view.session_id, prompt="go"))
+        first.exit(143)
+        second = await stage.launcher.next_process()
+        second.handshake()
+        assert second.prompts() == ["go"]
+        assert not run.ended
+
+
+async def test_processes_are_counted_with_those_that_are_about_to_start(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        refused: list[StepRailError] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def make() -> None:
+                try:
+                    await stage.engine.create_session(CreateSession(agent="claude", cwd=str(stage.directory)))
+                except StepRailError as error:
+                    refused.append(error)
+
+            for _ in range(7):
+                tasks.start_soon(make)
+        assert len(stage.engine.list_sessions()) == 4
+        assert {error.reason for error in refused} == {"TOO_MANY_SESSIONS"}
+
+
+async def test_the_first_events_of_a_run_after_a_held_one_belong_to_its_first_step(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await stage.running(decider=DeciderRequest())
+        process.step("a", "gate-1")
+        process.lingers = True
+        process.say(*step_lines("b"))
+        assert stage.engine.get_run(run_id).ended
+        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="next"))
+        process.exit(143)
+        second = await stage.launcher.next_process()
+        second.handshake()
+        second.take_prompt()
+        second.say(*step_lines("c"))
+        started = [
+            event for event in stage.events(session_id) if event.run_id == run.run_id and event.HasField("tool_start")
+        ]
+        assert [event.step_number for event in started] == [1]
