@@ -23,13 +23,18 @@ from steprail_daemon.core.model import (
     ToolResult,
 )
 
+# A member of an enumeration costs a function call to look up.
+_NO_REASON = FinishReason.UNKNOWN
+_OBSERVED = StepBoundary.OBSERVED
+_THOUGHT = MessageKind.THOUGHT
+
 #: What a result says that had to be made up.
 NO_RESULT = "the agent reported no result of this call"
 
 
 def step_id(run_id: str, number: int) -> str:
     """Give the id of a step. Ids of a run sort by number."""
-    return f"{run_id}.{number:06d}"
+    return f"{run_id}.{str(number).zfill(6)}"  # a format for numbers is dearer when it was not used for a while
 
 
 class StepAssembly:
@@ -55,25 +60,25 @@ class StepAssembly:
         self._results: dict[str, ToolResult] = {}
         self._texts: list[str] = []
         self._thoughts: list[str] = []
-        self._finish = FinishReason.UNKNOWN
+        self._finish = _NO_REASON
         self._finish_raw = ""
         self._model = ""
 
     def feed(self, event: PassiveEvent) -> None:
         """Take a part. What makes no part of a step, or is of a sub-agent, is ignored."""
-        if isinstance(event, ToolEnded):
+        if type(event) is ToolEnded:
             if not (event.parent_call_id or event.subagent_id):
                 self._results[event.result.call_id] = event.result
-        elif isinstance(event, ToolStarted):
+        elif type(event) is ToolStarted:
             if not (event.parent_call_id or event.subagent_id):
                 self._calls[event.call.call_id] = event.call
-        elif isinstance(event, MessageEnded) and not (event.parent_call_id or event.subagent_id):
+        elif type(event) is MessageEnded and not (event.parent_call_id or event.subagent_id):
             self._message(event)
 
     def _message(self, event: MessageEnded) -> None:
         if event.text:
-            (self._thoughts if event.kind is MessageKind.THOUGHT else self._texts).append(event.text)
-        if event.finish_reason is not FinishReason.UNKNOWN or event.finish_reason_raw:
+            (self._thoughts if event.kind is _THOUGHT else self._texts).append(event.text)
+        if event.finish_reason is not _NO_REASON or event.finish_reason_raw:
             self._finish = event.finish_reason
             self._finish_raw = event.finish_reason_raw
         self._model = event.model or self._model
@@ -84,38 +89,36 @@ class StepAssembly:
         Its duration counts from the step before, or from `begin`. It is zero if the agent took no prompt before; such a
         step is out of order and its run fails.
         """
-        since = at if self._since is None else self._since
-        calls = self._ordered_calls(boundary.call_ids)
+        calls, results, since = self._calls, self._results, self._since
+        if boundary.call_ids and boundary.call_ids != tuple(calls):
+            calls = self._ordered(boundary.call_ids)
+        # Whoever calls this holds up the agent: positional, for names are looked up one by one.
         step = Step(
-            number=number,
-            step_id=step_id(run_id, number),
-            text="\n".join(self._texts),
-            thought="\n".join(self._thoughts),
-            tool_calls=calls,
-            tool_results=self._results_of(calls),
-            finish_reason=self._finish,
-            finish_reason_raw=self._finish_raw,
-            usage=boundary.usage,
-            cost=boundary.cost,
-            model=self._model,
-            duration_ns=max(0, at - since),
-            ended_at=at,
-            boundary=StepBoundary.OBSERVED,
+            number,
+            step_id(run_id, number),
+            "\n".join(self._texts),
+            "\n".join(self._thoughts),
+            tuple(calls.values()),
+            tuple(results.values()) if results.keys() == calls.keys() else self._completed(),
+            self._finish,
+            self._finish_raw,
+            boundary.usage,
+            boundary.cost,
+            self._model,
+            at - since if since is not None and since < at else 0,
+            at,
+            _OBSERVED,
         )
         self._clear()
         self._since = at
         return step
 
-    def _ordered_calls(self, call_ids: tuple[str, ...]) -> tuple[ToolCall, ...]:
+    def _ordered(self, call_ids: tuple[str, ...]) -> dict[str, ToolCall]:
         calls = self._calls
-        if not call_ids:
-            return tuple(calls.values())
         listed = {call_id: calls[call_id] for call_id in call_ids if call_id in calls}
-        return tuple((listed | calls).values())
+        return listed | calls
 
-    def _results_of(self, calls: tuple[ToolCall, ...]) -> tuple[ToolResult, ...]:
+    def _completed(self) -> tuple[ToolResult, ...]:
         known = [result for call_id, result in self._results.items() if call_id in self._calls]
-        if len(known) == len(calls):
-            return tuple(known)
-        missing = [call.call_id for call in calls if call.call_id not in self._results]
+        missing = [call_id for call_id in self._calls if call_id not in self._results]
         return (*known, *[ToolResult(call_id, ToolOutcome.CANCELLED, error=NO_RESULT) for call_id in missing])

@@ -315,7 +315,7 @@ class ToolResult(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class Step(msgspec.Struct, frozen=True):
     """One message of the main loop with its tool calls and their results, whole."""
 
     number: int

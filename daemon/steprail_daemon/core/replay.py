@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from steprail_daemon.core.model import (
     TERMINAL_STATES,
@@ -54,6 +55,9 @@ from steprail_daemon.core.records import (
 from steprail_daemon.core.usage import add_cost, add_usage
 from steprail_daemon.core.views import RunView, SessionView
 
+# A member of an enumeration costs a function call to look up; these are on the way to every decision.
+_AWAITING_DECISION = RunState.AWAITING_DECISION
+_AWAITING_PERMISSION = RunState.AWAITING_PERMISSION
 _CONTINUE = DecisionAction.CONTINUE
 
 
@@ -94,14 +98,10 @@ def fold_run(view: RunView, record: Record | Fact) -> None:
 
 def summarise(step: Step) -> StepSummary:
     """Give what is recorded of a step."""
-    return StepSummary(
-        step.number,
-        step.step_id,
-        tuple([call.tool for call in step.tool_calls]),
-        step.usage,
-        step.cost,
-        step.ended_at,
-    )
+    calls = step.tool_calls
+    # Nearly every step has one call; a list of them would be one more frame on the way to every decision.
+    tools = (calls[0].tool,) if len(calls) == 1 else tuple([call.tool for call in calls])
+    return StepSummary(step.number, step.step_id, tools, step.usage, step.cost, step.ended_at)
 
 
 def spans_at(view: RunView, now: int) -> Spans:
@@ -111,16 +111,16 @@ def spans_at(view: RunView, now: int) -> Spans:
     if view.ended_at is not None or more <= 0:
         return spans
     field = _span(view)
-    return msgspec.structs.replace(spans, **{field: getattr(spans, field) + more})
+    return replace(spans, **{field: getattr(spans, field) + more})
 
 
 def _span(view: RunView) -> str:
     """Name the span that time counts in as things stand."""
     if view.started_at is None:
         return "queued_ns"
-    if view.state is RunState.AWAITING_DECISION:
+    if view.state is _AWAITING_DECISION:
         return "awaiting_decision_ns"
-    if view.state is RunState.AWAITING_PERMISSION:
+    if view.state is _AWAITING_PERMISSION:
         return "awaiting_permission_ns"
     return "active_ns"
 
@@ -132,16 +132,18 @@ def _count_until(view: RunView, at: int) -> None:
         view.state_since = at
 
 
-def _fold_state(view: RunView, record: RunStateChanged) -> None:
-    _count_until(view, record.at)
-    if record.state is not RunState.AWAITING_DECISION:
+def fold_state(view: RunView, record: RunStateChanged) -> None:
+    """Change the state."""
+    if record.at > view.state_since:
+        _count_until(view, record.at)
+    view.state = state = record.state
+    if state is not _AWAITING_DECISION:
         view.pending_decision = None
-    view.state = record.state
     if record.stop_reason is not None:
         view.stop_reason = record.stop_reason
     if record.failure is not None:
         view.failure = record.failure
-    if record.state in TERMINAL_STATES:
+    if state in TERMINAL_STATES:
         view.ended_at = view.state_since
 
 
@@ -159,13 +161,19 @@ def _fold_turn_finished(view: RunView, record: TurnFinished) -> None:
         _confirm(view, DecisionAction.STOP)
 
 
-def _fold_step_ended(view: RunView, record: StepEnded | StepKept) -> None:
+def fold_step_ended(view: RunView, record: StepEnded | StepKept) -> None:
+    """Add a step."""
     _fold_step(view, summarise(record.step))
 
 
 def _fold_step(view: RunView, record: StepSummary) -> None:
-    if view.steps:
-        _confirm(view, _CONTINUE)
+    steps = view.steps
+    if steps:
+        # `_confirm` written out, as this is on the way to every decision.
+        step_id = steps[-1].step_id
+        decision = view.decisions.get(step_id)
+        if decision is not None and decision.action is _CONTINUE:
+            view.decisions[step_id] = replace(decision, delivered=True)
         if view.usage is not None or record.usage is not None:
             view.usage = add_usage(view.usage, record.usage)
         if view.cost is not None or record.cost is not None:
@@ -173,7 +181,7 @@ def _fold_step(view: RunView, record: StepSummary) -> None:
     else:
         view.usage = record.usage
         view.cost = record.cost
-    view.steps.append(record)
+    steps.append(record)
 
 
 def _confirm(view: RunView, action: DecisionAction) -> None:
@@ -183,16 +191,18 @@ def _confirm(view: RunView, action: DecisionAction) -> None:
     step_id = view.steps[-1].step_id
     decision = view.decisions.get(step_id)
     if decision is not None and decision.action is action:
-        view.decisions[step_id] = msgspec.structs.replace(decision, delivered=True)
+        view.decisions[step_id] = replace(decision, delivered=True)
 
 
-def _fold_decision_asked(view: RunView, record: DecisionAsked) -> None:
+def fold_decision_asked(view: RunView, record: DecisionAsked) -> None:
+    """Wait for a decision."""
     view.pending_decision = PendingDecision(
         record.step_id, record.step_number, record.asked_at, record.deadline_at, record.default
     )
 
 
-def _fold_decision(view: RunView, record: DecisionRecorded) -> None:
+def fold_decision(view: RunView, record: DecisionRecorded) -> None:
+    """Keep a decision."""
     view.decisions[record.step_id] = record.decision
     view.pending_decision = None
 
@@ -215,14 +225,14 @@ def _fold_end(view: RunView, record: RunEnded) -> None:
 
 
 _RUN_FOLDS: dict[type, Callable[[RunView, Any], None]] = {
-    RunStateChanged: _fold_state,
+    RunStateChanged: fold_state,
     TurnStarted: _fold_turn_started,
     TurnFinished: _fold_turn_finished,
-    StepEnded: _fold_step_ended,
-    StepKept: _fold_step_ended,
+    StepEnded: fold_step_ended,
+    StepKept: fold_step_ended,
     StepSummary: _fold_step,
-    DecisionAsked: _fold_decision_asked,
-    DecisionRecorded: _fold_decision,
+    DecisionAsked: fold_decision_asked,
+    DecisionRecorded: fold_decision,
     StopAsked: _fold_stop_asked,
     UsageCounted: _fold_usage,
     RunEnded: _fold_end,

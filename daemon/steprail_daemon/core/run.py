@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -56,6 +57,7 @@ from steprail_daemon.core.model import (
     StopRequest,
     TurnEndReason,
     Verdict,
+    VerdictOutcome,
 )
 from steprail_daemon.core.records import (
     DecisionAsked,
@@ -71,7 +73,14 @@ from steprail_daemon.core.records import (
     TurnStarted,
     UsageCounted,
 )
-from steprail_daemon.core.replay import fold_run, open_run
+from steprail_daemon.core.replay import (
+    fold_decision,
+    fold_decision_asked,
+    fold_run,
+    fold_state,
+    fold_step_ended,
+    open_run,
+)
 from steprail_daemon.core.stops import evaluate
 from steprail_daemon.core.stops.base import StepFacts
 from steprail_daemon.core.table import TABLE
@@ -91,6 +100,9 @@ FAILED = RunState.FAILED
 # A member of an enumeration costs a function call to look up; these are on the way to every decision.
 _CONTINUE = DecisionAction.CONTINUE
 _AUTO = DecisionSource.AUTO
+_CLIENT = DecisionSource.CLIENT
+_DECISION = Timer.DECISION
+_NOT_MATCHED = VerdictOutcome.NOT_MATCHED
 
 #: Why the process of an agent that goes past a boundary is ended.
 _GATE_LOST = "its step gate did not hold"
@@ -101,6 +113,9 @@ class Run:
 
     `view` shows how it stands; nobody else may change it. Methods that begin with an underscore are the handlers that
     the table names; each takes the event and its time and gives commands.
+
+    The way from a step to its answer holds up the agent and is taken after a pause, when every function and object
+    costs several times what a loop shows. So its handlers fold their facts by name and make few objects.
     """
 
     __slots__ = (
@@ -161,12 +176,12 @@ class Run:
             IllegalTransition: a bug of the caller; nothing changed.
         """
         view = self.view
-        row = TABLE.get((view.state, type(event)))
-        if row is None:
+        handler = HANDLERS.get((view.state, type(event)))
+        if handler is None:
             raise IllegalTransition(f"{type(event).__name__} in state {view.state.name} of run {view.run_id}")
-        at = max(at, view.state_since)
-        commands: list[Command] = getattr(self, row.handler)(event, at)
-        return commands
+        if at < view.state_since:  # noqa: PLR1730  # a call for what nearly never is
+            at = view.state_since
+        return handler(self, event, at)
 
     # --- parts of answers -------------------------------------------------------------------------------------------
 
@@ -255,9 +270,12 @@ class Run:
 
     def _step_ended(self, event: StepCompleted) -> tuple[Emit, tuple[Verdict, ...]]:
         step = event.step
+        view = self.view
         self._session_steps = event.session_steps
-        verdicts = evaluate(self.view.spec.stop_rules, StepFacts(step.number, event.session_steps))
-        return self._emit(StepEnded(step, verdicts)), verdicts
+        verdicts = evaluate(view.spec.stop_rules, StepFacts(step.number, event.session_steps))
+        ended = StepEnded(step, verdicts)
+        fold_step_ended(view, ended)
+        return Emit(ended), verdicts
 
     # --- nothing ----------------------------------------------------------------------------------------------------
 
@@ -337,26 +355,32 @@ class Run:
         view = self.view
         spec = view.spec
         ended, verdicts = self._step_ended(event)
-        self._boundary_id = event.boundary_id
-        found = causes(view.stop_requested, step.number, spec.limits.max_steps, spec.stop_rules, verdicts)
-        if found:
-            return [ended, *self._stop(step.step_id, found, 0, at)]
+        # Nearly always nothing stops; then there are no causes to be worded.
+        stops = view.stop_requested is not None or step.number >= spec.limits.max_steps
+        for verdict in verdicts:
+            if verdict.outcome is not _NOT_MATCHED:
+                stops = True
+        if stops:
+            found = causes(view.stop_requested, step.number, spec.limits.max_steps, spec.stop_rules, verdicts)
+            if found:
+                self._boundary_id = event.boundary_id
+                return [ended, *self._stop(step.step_id, found, 0, at)]
         if spec.decider is not None:
-            return [ended, *self._ask(step, spec.decider, at)]
-        decision = Decision(action=_CONTINUE, source=_AUTO, decided_at=at)
-        return [
-            ended,
-            self._emit(DecisionRecorded(step.step_id, decision)),
-            self._answer(_CONTINUE),
-        ]
+            self._boundary_id = event.boundary_id
+            return self._ask(ended, step, spec.decider, at)
+        decided = DecisionRecorded(step.step_id, Decision(action=_CONTINUE, source=_AUTO, decided_at=at))
+        fold_decision(view, decided)
+        return [ended, Emit(decided), AnswerBoundary(event.boundary_id, _CONTINUE)]
 
-    def _ask(self, step: Step, decider: Decider, at: int) -> list[Command]:
+    def _ask(self, ended: Emit, step: Step, decider: Decider, at: int) -> list[Command]:
+        view = self.view
         deadline_at = at + decider.timeout_ns
-        return [
-            self._emit(DecisionAsked(step.step_id, step.number, at, deadline_at, decider.on_timeout)),
-            self._change(AWAITING_DECISION, at),
-            self._start_timer(Timer.DECISION, deadline_at),
-        ]
+        asked = DecisionAsked(step.step_id, step.number, at, deadline_at, decider.on_timeout)
+        fold_decision_asked(view, asked)
+        changed = RunStateChanged(AWAITING_DECISION, RUNNING, at)
+        fold_state(view, changed)
+        self._timers.add(_DECISION)
+        return [ended, Emit(asked), Emit(changed), StartTimer(_DECISION, deadline_at)]
 
     def _stop(self, step_id: str, found: list[Cause], waited_ns: int, at: int) -> list[Command]:
         first = found[0]
@@ -381,19 +405,25 @@ class Run:
         self, pending: PendingDecision, source: DecisionSource, reason: str, identity: str, at: int
     ) -> list[Command]:
         decision = Decision(
-            action=DecisionAction.CONTINUE,
+            action=_CONTINUE,
             source=source,
             reason=reason,
             identity=identity,
             waited_ns=at - pending.asked_at,
             decided_at=at,
         )
-        return [
-            self._emit(DecisionRecorded(pending.step_id, decision)),
-            self._change(RUNNING, at),
-            *self._cancel(Timer.DECISION),
-            self._answer(DecisionAction.CONTINUE),
-        ]
+        view = self.view
+        decided = DecisionRecorded(pending.step_id, decision)
+        fold_decision(view, decided)
+        changed = RunStateChanged(RUNNING, AWAITING_DECISION, at)
+        fold_state(view, changed)
+        boundary_id, self._boundary_id = self._boundary_id, ""
+        answer = AnswerBoundary(boundary_id, _CONTINUE)
+        timers = self._timers
+        if _DECISION not in timers:
+            return [Emit(decided), Emit(changed), answer]
+        timers.remove(_DECISION)
+        return [Emit(decided), Emit(changed), CancelTimer(_DECISION), answer]
 
     def _pending(self) -> PendingDecision:
         pending = self.view.pending_decision
@@ -404,11 +434,11 @@ class Run:
         pending = self._pending()
         if event.step_id != pending.step_id:
             self._refuse_decision(event, at)
+        if event.action is _CONTINUE and not event.error:
+            return self._go_on(pending, _CLIENT, event.reason, event.identity, at)
         if event.error:
             self._decider_failure = failures.decider_error(event.error)
             cause = client_decision(DecisionSource.CLIENT, event.error, event.identity)
-        elif event.action is DecisionAction.CONTINUE:
-            return self._go_on(pending, DecisionSource.CLIENT, event.reason, event.identity, at)
         elif event.action is DecisionAction.STOP:
             cause = client_decision(DecisionSource.CLIENT, event.reason, event.identity)
         else:
@@ -588,6 +618,12 @@ class Run:
             )
             commands.append(self._emit(DecisionRecorded(pending.step_id, decision)))
         return [*commands, *self._fail(failures.daemon_restarted(), at)]
+
+
+#: The methods that the table's rows name, looked up beforehand.
+HANDLERS: Final[dict[tuple[RunState, type], Callable[[Run, Any, int], list[Command]]]] = {
+    pair: getattr(Run, row.handler) for pair, row in TABLE.items()
+}
 
 
 def _step_was_completed(event: StepCompleted) -> str:

@@ -15,19 +15,33 @@ def add_usage(total: Usage | None, part: Usage | None) -> Usage | None:
     if total is None or part is None:
         return incomplete_usage(total or part)
     # Spelled out: a step whose usage is known is on the way to every decision.
+    a, b, c, d, e = (
+        total.input_tokens,
+        total.cached_input_tokens,
+        total.cache_write_tokens,
+        total.output_tokens,
+        total.reasoning_tokens,
+    )
+    v, w, x, y, z = (
+        part.input_tokens,
+        part.cached_input_tokens,
+        part.cache_write_tokens,
+        part.output_tokens,
+        part.reasoning_tokens,
+    )
     halves = (
-        (total.input_tokens is None) is not (part.input_tokens is None)
-        or (total.cached_input_tokens is None) is not (part.cached_input_tokens is None)
-        or (total.cache_write_tokens is None) is not (part.cache_write_tokens is None)
-        or (total.output_tokens is None) is not (part.output_tokens is None)
-        or (total.reasoning_tokens is None) is not (part.reasoning_tokens is None)
+        (a is None) is not (v is None)
+        or (b is None) is not (w is None)
+        or (c is None) is not (x is None)
+        or (d is None) is not (y is None)
+        or (e is None) is not (z is None)
     )
     return Usage(
-        _add(total.input_tokens, part.input_tokens),
-        _add(total.cached_input_tokens, part.cached_input_tokens),
-        _add(total.cache_write_tokens, part.cache_write_tokens),
-        _add(total.output_tokens, part.output_tokens),
-        _add(total.reasoning_tokens, part.reasoning_tokens),
+        a if v is None else v if a is None else a + v,
+        b if w is None else w if b is None else b + w,
+        c if x is None else x if c is None else c + x,
+        d if y is None else y if d is None else d + y,
+        e if z is None else z if e is None else e + z,
         total.complete and part.complete and not halves,
     )
 

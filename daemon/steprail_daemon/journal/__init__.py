@@ -52,6 +52,9 @@ be named by many events and is stored once.
 ## Why it is so
 
 A plain batch is one INSERT of one row into one b-tree, without a secondary index and without an explicit transaction.
+That holds for a batch without events as well, so that facts on which an agent waits are committed at once, and their
+events in a batch of their own right after. What a crash leaves between the two are the batches without events after a
+session's last event; their records hold all that the events say.
 The integer key puts a session's batches side by side, so that reading on from a cursor is one descent and a walk. New
 rows go to the end of their session; 64 tables instead of one make that the end of a b-tree too as long as fewer
 sessions than that are live and their numbers are close: SQLite splits the last page of a b-tree by adding one, any

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -25,33 +27,53 @@ class Disconnected(Exception):
 
 
 class Call:
-    """One call. `identity` is who calls."""
+    """One call. `identity` is who calls. A stream writes one message at a time.
 
-    __slots__ = ("_context", "_refusal", "_scope", "_stalled_reader_ns", "identity")
+    What a stream sends must be taken in time: the transport may not hold a message for longer than
+    `stalled_reader_ns`. One timer watches all writes of a call, since one for each would cost more than most writes.
+    """
+
+    __slots__ = ("_context", "_refusal", "_scope", "_stall_limit", "_watchdog", "_writing_since", "identity", "refine")
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any], stalled_reader_ns: int) -> None:
         self.identity = LOCAL_IDENTITY
+        #: Adds to the error of a reader that stalls what its stream knows.
+        self.refine: Callable[[Exhausted], Exhausted] = _as_it_is
         self._context = context
-        self._stalled_reader_ns = stalled_reader_ns
+        self._stall_limit = stalled_reader_ns / 1e9
         self._scope = anyio.CancelScope()
         self._refusal: StepRailError | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
+        self._writing_since: float | None = None
 
     async def send(self, answer: Answer) -> None:
-        """Send a message of a stream; returns once the transport took it.
+        """Send a message of a stream, within `interruptible`; returns once the transport took it.
+
+        If it takes nothing for too long the call ends with READER_STALLED. The message may still arrive.
 
         Raises:
-            Exhausted: READER_STALLED; the transport took nothing for too long. The message may still arrive.
             Disconnected: the client is gone.
         """
-        seconds = self._stalled_reader_ns / 1e9
+        self._writing_since = time.monotonic()
+        if self._watchdog is None:
+            self._watchdog = asyncio.get_running_loop().call_later(self._stall_limit, self._look_for_stall)
         try:
-            with anyio.fail_after(seconds):
-                await self._context.write(answer)
-        except TimeoutError:
-            message = f"the reader took nothing for {seconds:g} s; go on from after_seq"
-            raise Exhausted("READER_STALLED", message) from None
+            await self._context.write(answer)
         except grpc.aio.BaseError:
             raise Disconnected from None
+        finally:
+            self._writing_since = None
+
+    def _look_for_stall(self) -> None:
+        since, self._watchdog = self._writing_since, None
+        if since is None:
+            return
+        left = since + self._stall_limit - time.monotonic()
+        if left > 0:
+            self._watchdog = asyncio.get_running_loop().call_later(left, self._look_for_stall)
+        else:
+            message = f"the reader took nothing for {self._stall_limit:g} s; go on from after_seq"
+            self.end(self.refine(Exhausted("READER_STALLED", message)))
 
     def time_remaining_ns(self) -> int | None:
         """Give the time until the client's deadline; None if it set none."""
@@ -59,8 +81,9 @@ class Call:
         return None if seconds is None else max(0, int(seconds * 1e9))
 
     def end(self, refusal: StepRailError) -> None:
-        """End the call from outside with an error, wherever it waits within `interruptible`."""
-        self._refusal = refusal
+        """End the call from outside with an error, wherever it waits within `interruptible`. The first error holds."""
+        if self._refusal is None:
+            self._refusal = refusal
         self._scope.cancel()
 
     @contextmanager
@@ -70,8 +93,12 @@ class Call:
         Raises:
             StepRailError: what `end` was given.
         """
-        with self._scope:
-            yield
+        try:
+            with self._scope:
+                yield
+        finally:
+            if self._watchdog is not None:
+                self._watchdog.cancel()
         if self._refusal is not None:
             raise self._refusal
 
@@ -102,6 +129,10 @@ class Calls:
         self.draining = True
         for call in tuple(self._waiting):
             call.end(draining())
+
+
+def _as_it_is(error: Exhausted) -> Exhausted:
+    return error
 
 
 def draining() -> Unavailable:

@@ -14,6 +14,8 @@ from steprail_daemon.service.bounds import ID, NAME, REASON
 MAX_LABELS: Final = 64
 #: The longest span that is accepted anywhere: about 292 years, what 64 bits hold in nanoseconds.
 _LONGEST_NS: Final = 2**63 - 1
+#: Bytes of UTF-8 that a character has at most.
+_LONGEST_CHARACTER: Final = 4
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -29,6 +31,8 @@ def text(field: str, value: str, limit: int) -> str:
     Raises:
         Invalid: FIELD_INVALID.
     """
+    if len(value) * _LONGEST_CHARACTER <= limit:
+        return value
     size = len(value.encode())
     if size > limit:
         raise invalid(field, f"has {size} bytes; at most {limit} are accepted")
@@ -62,11 +66,13 @@ def choice(field: str, value: int, members: type[E], default: E | None) -> E:
     Raises:
         Invalid: FIELD_INVALID.
     """
-    if value == 0 and default is not None:
+    if value:
+        try:
+            return members(value)
+        except ValueError:
+            pass
+    elif default is not None:
         return default
-    for member in members:
-        if member.value == value and value != 0:
-            return member
     accepted = ", ".join(member.name for member in members if member.value)
     raise invalid(field, f"is {value or 'UNSPECIFIED'}; accepted are {accepted}")
 

@@ -5,16 +5,16 @@ Two sides share the stream: one reads the client's messages, the other sends wha
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import anyio
 
-from steprail.v1 import decisions_pb2, events_pb2, runs_pb2
-from steprail_daemon.core.errors import Exhausted, StepRailError
+from steprail.v1 import events_pb2, runs_pb2
+from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import PendingDecision
 from steprail_daemon.engine.facade import Facade, Slice
-from steprail_daemon.service import checks, resources
+from steprail_daemon.service import checks, entries, resources
 from steprail_daemon.service.calls import Call, Disconnected
 from steprail_daemon.service.errors import rejection
 from steprail_daemon.service.streams import Watch, check_cursor, parts
@@ -51,43 +51,50 @@ _STEPS_KINDS: Final = frozenset(
         "decision_recorded",
     )
 )
-#: Tag of `ControlRunResponse.events`.
+#: Tags of fields of `ControlRunResponse`.
 _EVENTS: Final = b"\x12"
+_REQUESTED: Final = b"\x1a"
+_RECORDED: Final = b"\x22"
+_NO_EVENTS: Final = runs_pb2.CONTROL_EVENTS_NO_EVENTS
 _OPENERS: Final = ("start", "continue_run", "attach")
 
 
 class Conversation:
     """One ControlRun stream."""
 
-    def __init__(self, facade: Facade, verbs: Verbs, call: Call) -> None:
+    def __init__(
+        self, facade: Facade, verbs: Verbs, call: Call, receive: Callable[[], Awaitable[_Request | None]]
+    ) -> None:
         self._facade = facade
         self._verbs = verbs
         self._call = call
-        self._sending = anyio.Lock(fast_acquire=True)
+        self._receive = receive
         self._failure: Exception | None = None
         self._run_id = ""
         self._events: int = runs_pb2.CONTROL_EVENTS_ALL
         #: The step that the client was last asked about and has not been told the decision of.
         self._asked = ""
+        self._sending = False
+        #: What somebody waits for who wants to send meanwhile.
+        self._sent: anyio.Event | None = None
 
-    async def hold(self, requests: AsyncIterator[_Request]) -> None:
+    async def hold(self) -> None:
         """Hold the conversation until the run has ended.
 
         Raises:
-            StepRailError: the opening was refused, a message is malformed, the reader stalled.
+            StepRailError: the opening was refused, or a message is malformed.
             Disconnected: the client is gone.
         """
-        first = await self._first(requests)
-        watch = await self._open(first)
+        first = await self._first()
+        watch = self._open(first)
+        self._call.refine = watch.stalled
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._guarded, lambda: self._listen(requests), tasks.cancel_scope)
+                tasks.start_soon(self._guarded, self._listen, tasks.cancel_scope)
                 await self._guarded(lambda: self._tell(watch, decide=first.decide), tasks.cancel_scope)
                 tasks.cancel_scope.cancel()
         finally:
             watch.close()
-        if isinstance(self._failure, Exhausted):
-            raise watch.stalled(self._failure)
         if self._failure is not None:
             raise self._failure
 
@@ -101,18 +108,19 @@ class Conversation:
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
-    async def _first(self, requests: AsyncIterator[_Request]) -> _Request:
+    async def _first(self) -> _Request:
         seconds = self._facade.limits().stalled_reader_ns / 1e9
         problem = "is required first: start, continue_run or attach"
         try:
             with anyio.fail_after(seconds):
-                return await anext(requests)
+                first = await self._receive()
         except TimeoutError:
             raise checks.invalid("body", f"{problem}; nothing came in {seconds:g} s") from None
-        except StopAsyncIteration:
-            raise checks.invalid("body", problem) from None
+        if first is None:
+            raise checks.invalid("body", problem)
+        return first
 
-    async def _open(self, first: _Request) -> Watch:
+    def _open(self, first: _Request) -> Watch:
         body = first.WhichOneof("body")
         if body not in _OPENERS:
             raise checks.invalid("body", f"is {body or 'empty'}; the first message is start, continue_run or attach")
@@ -127,47 +135,52 @@ class Conversation:
             check_cursor(after_seq, epoch)
         elif body == "start":
             take_request_id(first, first.start)
-            self._run_id = await self._verbs.start(first.start, self._call.identity)
+            self._run_id = self._verbs.start(first.start, self._call.identity)
         else:
             take_request_id(first, first.continue_run)
-            self._run_id = await self._verbs.continue_run(first.continue_run, self._call.identity)
+            self._run_id = self._verbs.continue_run(first.continue_run, self._call.identity)
         session = self._facade.get_session(self._facade.get_run(self._run_id).session_id)
-        if self._events == runs_pb2.CONTROL_EVENTS_NO_EVENTS:
+        if self._events == _NO_EVENTS:
             after_seq, epoch = session.last_seq, session.epoch
         subscription = self._facade.watch_run(self._run_id, after_seq, epoch)
         return Watch(self._facade, session, subscription, self._run_id)
 
     # --- what the client says ---------------------------------------------------------------------------------------
 
-    async def _listen(self, requests: AsyncIterator[_Request]) -> None:
+    async def _listen(self) -> None:
         """Act on the client's messages. One that only sends no more stays."""
-        async for request in requests:
+        receive, act = self._receive, self._act
+        while (request := await receive()) is not None:
             try:
-                await self._act(request)
+                act(request)
             except StepRailError as error:
                 await self._send(_Response(rejected=rejection(error, request.request_id)))
 
-    async def _act(self, request: _Request) -> None:
+    def _act(self, request: _Request) -> None:
         body = request.WhichOneof("body")
         if body is None:
             raise checks.invalid("body", "is required: decision, stop or abort")
         if request.decide or request.events or body in _OPENERS:
             raise checks.invalid(body, "came too late: start, continue_run, attach, decide, events open a stream")
-        refuse_unsupported(request)
         identity = self._call.identity
         if body == "decision":
-            await self._verbs.decide(self._about_this_run(request, request.decision), identity)
+            self._verbs.decide(self._about_this_run(request, request.decision), identity)
         elif body == "stop":
-            await self._verbs.stop(self._about_this_run(request, request.stop), identity)
+            self._verbs.stop(self._about_this_run(request, request.stop), identity)
+        elif body == "abort":
+            self._verbs.abort(self._about_this_run(request, request.abort), identity)
         else:
-            await self._verbs.abort(self._about_this_run(request, request.abort), identity)
+            refuse_unsupported(request)
 
     def _about_this_run(self, request: _Request, body: _B) -> _B:
         """Fill in the run and the request id of a message."""
-        if body.run_id not in ("", self._run_id):
-            raise checks.invalid("run_id", f"is {body.run_id!r}; this stream is about {self._run_id!r}")
-        body.run_id = self._run_id
-        take_request_id(request, body)
+        run_id = body.run_id
+        if run_id != self._run_id:
+            if run_id:
+                raise checks.invalid("run_id", f"is {run_id!r}; this stream is about {self._run_id!r}")
+            body.run_id = self._run_id
+        if request.request_id:
+            take_request_id(request, body)
         return body
 
     # --- what the client is told ------------------------------------------------------------------------------------
@@ -187,9 +200,13 @@ class Conversation:
         if pending is not None:
             # The stream begins behind the boundary: what waits there would not come again.
             boundary = self._stored_step(pending)
-            if boundary.seq <= watch.cursor:
-                await self._ask(pending.step_id, boundary)
-        async for found in watch.slices():
+            if events_pb2.Event.FromString(boundary).seq <= watch.cursor:
+                await self._ask(pending, entries.step_of_event(boundary))
+        while True:
+            try:
+                found = await watch.next()
+            except StopAsyncIteration:
+                break
             if found is None:
                 await self._send(_Response(events=events_pb2.EventBatch(heartbeat=watch.heartbeat())))
             else:
@@ -199,54 +216,62 @@ class Conversation:
 
     async def _forward(self, found: Slice) -> None:
         """Send the events that the client wants, then what is pending after them."""
-        if self._events != runs_pb2.CONTROL_EVENTS_NO_EVENTS:
+        kinds = found.kinds
+        if self._events != _NO_EVENTS:
             wanted = None if self._events == runs_pb2.CONTROL_EVENTS_ALL else _STEPS_KINDS.__contains__
             for wire in parts(found, wanted):
                 await self._send(delimited(_EVENTS, wire))
-        if self._asked and _DECISION_RECORDED in found.kinds:
+        if self._asked and _DECISION_RECORDED in kinds:
             await self._tell_decision(found)
-        place = found.kinds.rfind(_DECISION_REQUESTED)
+        place = kinds.rfind(_DECISION_REQUESTED)
         if place >= 0:
-            step = found.kinds.rfind(_STEP_END, 0, place)
-            requested = _event(found, place).decision_requested
-            await self._ask(requested.step_id, _event(found, step) if step >= 0 else None)
+            pending = self._facade.get_run(self._run_id).pending_decision
+            if pending is not None and pending.step_id != self._asked:
+                about = entries.id_of_request(found.wire, *_ends(found, place))
+                if about == pending.step_id.encode():
+                    await self._ask(pending, self._step_before(found, place))
+
+    def _step_before(self, found: Slice, place: int) -> bytes | None:
+        """Give the step that an entry of a slice asks about, if it is in the slice too."""
+        number = found.kinds.rfind(_STEP_END, 0, place)
+        return entries.step_of_entry(found.wire, *_ends(found, number)) if number >= 0 else None
 
     async def _tell_decision(self, found: Slice) -> None:
         """Tell what became of the step that the client was asked about."""
+        asked = self._asked.encode()
         for place, kind in enumerate(found.kinds):
             if kind == _DECISION_RECORDED:
-                recorded = _event(found, place).decision_recorded
-                if recorded.step_id == self._asked:
+                recorded = entries.decision_of_entry(found.wire, *_ends(found, place))
+                if entries.id_of_decision(recorded) == asked:
                     self._asked = ""
-                    await self._send(_Response(decision_recorded=recorded))
+                    await self._send(delimited(_RECORDED, recorded))
+                    return
 
-    async def _ask(self, step_id: str, boundary: events_pb2.Event | None) -> None:
-        """Ask about a step if it still waits. `boundary` is the event that carried it, if that is at hand."""
-        pending = self._facade.get_run(self._run_id).pending_decision
-        if pending is None or pending.step_id != step_id or self._asked == step_id:
-            return
-        step = (boundary or self._stored_step(pending)).step_end.step
-        remaining = max(0, pending.deadline_at - self._facade.now())
-        self._asked = step_id
-        await self._send(
-            _Response(
-                decision_requested=runs_pb2.DecisionRequest(
-                    step=step,
-                    verdicts=step.verdicts,
-                    deadline=resources.timestamp(pending.deadline_at),
-                    remaining=resources.duration(remaining),
-                    default=decisions_pb2.OnTimeout.ValueType(pending.default),
-                )
-            )
-        )
+    async def _ask(self, pending: PendingDecision, step: bytes | None) -> None:
+        """Ask about the step that waits. `step` is its wire form, if that is at hand."""
+        if step is None:
+            step = entries.step_of_event(self._stored_step(pending))
+        self._asked = pending.step_id
+        request = entries.decision_request(step, pending, self._facade.now())
+        await self._send(delimited(_REQUESTED, request))
 
-    def _stored_step(self, pending: PendingDecision) -> events_pb2.Event:
+    def _stored_step(self, pending: PendingDecision) -> bytes:
         (stored,) = self._facade.steps(self._run_id, pending.step_number - 1, 1)
-        return events_pb2.Event.FromString(stored.event)
+        return stored.event
 
     async def _send(self, message: _Response | bytes) -> None:
-        async with self._sending:
+        # Only a refusal ever meets what is told: a lock would be paid for at each message and hardly ever be used.
+        while self._sending:
+            self._sent = self._sent or anyio.Event()
+            await self._sent.wait()
+        self._sending = True
+        try:
             await self._call.send(message)
+        finally:
+            self._sending = False
+            if self._sent is not None:
+                self._sent.set()
+                self._sent = None
 
 
 def take_request_id(request: _Request, body: _Body) -> None:
@@ -261,6 +286,7 @@ def take_request_id(request: _Request, body: _Body) -> None:
     body.request_id = inner or request.request_id
 
 
-def _event(found: Slice, place: int) -> events_pb2.Event:
-    start = found.ends[place - 1] if place else 0
-    return events_pb2.EventBatch.FromString(found.wire[start : found.ends[place]]).events[0]
+def _ends(found: Slice, place: int) -> tuple[int, int]:
+    """Give where an entry of a slice begins and ends."""
+    ends = found.ends
+    return ends[place - 1] if place else 0, ends[place]

@@ -220,9 +220,9 @@ def decision(request: runs_pb2.SubmitDecisionRequest) -> tuple[str, DecisionActi
     refuse_unsupported(request)
     step_id = checks.identifier("step_id", request.step_id)
     reason = checks.reason(request.reason)
-    error = checks.text("error", request.error, REASON)
+    action, error = request.action, request.error
     if not error:
-        return step_id, checks.choice("action", request.action, DecisionAction, None), reason, ""
-    if request.action:
+        return step_id, checks.choice("action", action, DecisionAction, None), reason, ""
+    if action:
         raise checks.invalid("action", "must be left UNSPECIFIED where error is set")
-    return step_id, None, reason, error
+    return step_id, None, reason, checks.text("error", error, REASON)

@@ -48,6 +48,15 @@ STATUS_CODES: Final[Mapping[type[StepRailError], grpc.StatusCode]] = MappingProx
 INTERNAL: Final = status_pb2.Status(code=grpc.StatusCode.INTERNAL.value[0], message="internal error; see the log")
 
 
+class PlainStatus(Exception):
+    """Ends a call with a status code and a message alone, where a protocol that is not ours prescribes it."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
 def code_of(error: StepRailError) -> grpc.StatusCode:
     """Give the status code of an error."""
     return STATUS_CODES[type(error)]

@@ -22,7 +22,7 @@ from google.rpc import status_pb2
 
 from steprail_daemon.core.errors import Invalid, StepRailError
 from steprail_daemon.service.calls import Answer, Call, Calls, Disconnected
-from steprail_daemon.service.errors import INTERNAL, code_of, grpc_status, status_of
+from steprail_daemon.service.errors import INTERNAL, PlainStatus, code_of, grpc_status, status_of
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _RpcHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -88,14 +88,15 @@ class ServiceHandlers(grpc.GenericRpcHandler):
         return handle
 
     def _conversation(self, name: str, parse: _Parse, behaviour: Callable[..., Awaitable[None]]) -> _Handler:
-        async def parsed(requests: AsyncIterator[bytes]) -> AsyncIterator[Message]:
-            async for data in requests:
-                yield parse(data)
+        async def handle(_: AsyncIterator[bytes], context: _Context) -> None:
+            # The iterator that is handed in does the same in two steps more.
+            async def receive() -> Message | None:
+                data = await context.read()
+                return None if data is grpc.aio.EOF else parse(data)
 
-        async def handle(requests: AsyncIterator[bytes], context: _Context) -> None:
             async def work(call: Call) -> None:
                 with self._calls.waiting(call):
-                    await behaviour(parsed(requests), call)
+                    await behaviour(receive, call)
 
             await self._run(name, context, work)
 
@@ -115,6 +116,9 @@ class ServiceHandlers(grpc.GenericRpcHandler):
         except StepRailError as error:
             refused = status_of(error)
             code, reason = code_of(error).name, error.reason
+        except PlainStatus as error:
+            refused = status_pb2.Status(code=error.code.value[0], message=error.message)
+            code = error.code.name
         except Disconnected:
             return None
         except Exception:

@@ -17,12 +17,14 @@ from steprail_daemon.core.errors import AlreadyExists
 
 RETENTION_NS: Final = 24 * 3600 * 1_000_000_000
 MAX_ENTRIES: Final = 100_000
+#: Bodies up to this size, in bytes, are kept as they are, longer ones as their SHA-256.
+_SHORT: Final = 128
 
 
 class _Entry:
     __slots__ = ("at", "digest", "lock", "result", "users")
 
-    def __init__(self, digest: bytes, at: int) -> None:
+    def __init__(self, digest: tuple[str, bytes], at: int) -> None:
         self.digest = digest
         self.at = at
         self.lock: anyio.Lock | None = anyio.Lock(fast_acquire=True)
@@ -61,14 +63,33 @@ class RequestIds:
         entry.lock = None
         return entry.result
 
+    def once_now(self, identity: str, request_id: str, request: Message, act: Callable[[], str]) -> str:
+        """Do the same for what takes no time, which nobody can ask for meanwhile.
+
+        Raises:
+            AlreadyExists: REQUEST_ID_REUSED.
+        """
+        if not request_id:
+            return act()
+        key = (identity, request_id)
+        entry = self._entry(key, request)
+        if not entry.result:
+            try:
+                entry.result = act()
+            except BaseException:
+                del self._entries[key]
+                raise
+            entry.lock = None
+        return entry.result
+
     def _entry(self, key: tuple[str, str], request: Message) -> _Entry:
         self._forget_old()
-        digest = hashlib.sha256(request.DESCRIPTOR.full_name.encode() + b"\0")
-        digest.update(request.SerializeToString(deterministic=True))
+        body = request.SerializeToString(deterministic=True)
+        digest = (request.DESCRIPTOR.full_name, body if len(body) <= _SHORT else hashlib.sha256(body).digest())
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _Entry(digest.digest(), self._now())
-        elif entry.digest != digest.digest():
+            entry = self._entries[key] = _Entry(digest, self._now())
+        elif entry.digest != digest:
             raise AlreadyExists(
                 "REQUEST_ID_REUSED",
                 f"request_id {key[1]!r} came within 24 hours with another body; make up a new one for each request",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from steprail.v1 import runs_pb2
@@ -36,25 +36,25 @@ class RunService:
 
     async def start_run(self, request: runs_pb2.StartRunRequest, call: Call) -> runs_pb2.StartRunResponse:
         """Start a run."""
-        return runs_pb2.StartRunResponse(run=self._run(await self._verbs.start(request, call.identity)))
+        return runs_pb2.StartRunResponse(run=self._run(self._verbs.start(request, call.identity)))
 
     async def continue_run(self, request: runs_pb2.ContinueRunRequest, call: Call) -> runs_pb2.ContinueRunResponse:
         """Start a run that goes on after another."""
-        return runs_pb2.ContinueRunResponse(run=self._run(await self._verbs.continue_run(request, call.identity)))
+        return runs_pb2.ContinueRunResponse(run=self._run(self._verbs.continue_run(request, call.identity)))
 
     async def stop_run(self, request: runs_pb2.StopRunRequest, call: Call) -> runs_pb2.StopRunResponse:
         """Ask for a stop at the next boundary."""
-        return runs_pb2.StopRunResponse(run=self._run(await self._verbs.stop(request, call.identity)))
+        return runs_pb2.StopRunResponse(run=self._run(self._verbs.stop(request, call.identity)))
 
     async def abort_run(self, request: runs_pb2.AbortRunRequest, call: Call) -> runs_pb2.AbortRunResponse:
         """Cut a run off."""
-        return runs_pb2.AbortRunResponse(run=self._run(await self._verbs.abort(request, call.identity)))
+        return runs_pb2.AbortRunResponse(run=self._run(self._verbs.abort(request, call.identity)))
 
     async def submit_decision(
         self, request: runs_pb2.SubmitDecisionRequest, call: Call
     ) -> runs_pb2.SubmitDecisionResponse:
         """Decide about the step that waits."""
-        decision = await self._verbs.decide(request, call.identity)
+        decision = self._verbs.decide(request, call.identity)
         return runs_pb2.SubmitDecisionResponse(decision=resources.decision(decision))
 
     async def get_run(self, request: runs_pb2.GetRunRequest, _: Call) -> runs_pb2.GetRunResponse:
@@ -101,9 +101,11 @@ class RunService:
         subscription = self._facade.watch_run(request.run_id, request.after_seq, request.epoch)
         await send_all(Watch(self._facade, session, subscription, request.run_id), call)
 
-    async def control_run(self, requests: AsyncIterator[runs_pb2.ControlRunRequest], call: Call) -> None:
+    async def control_run(
+        self, receive: Callable[[], Awaitable[runs_pb2.ControlRunRequest | None]], call: Call
+    ) -> None:
         """Start, continue or attach to a run, and decide about it."""
-        await Conversation(self._facade, self._verbs, call).hold(requests)
+        await Conversation(self._facade, self._verbs, call, receive).hold()
 
     async def read_blob(self, request: runs_pb2.ReadBlobRequest, call: Call) -> None:
         """Send the whole of a content."""

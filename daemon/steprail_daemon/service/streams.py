@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Final
-
-import anyio
 
 from steprail.v1 import events_pb2
 from steprail_daemon.core.errors import Exhausted
@@ -28,7 +27,8 @@ class Watch:
         self._session = session
         self._subscription = subscription
         self._run_id = run_id
-        self._heartbeat_ns = facade.limits().heartbeat_ns
+        self._heartbeat = facade.limits().heartbeat_ns / 1e9
+        self._due = time.monotonic() + self._heartbeat
         self._sent_seq = subscription.last_seq
 
     def heartbeat(self) -> events_pb2.Heartbeat:
@@ -43,22 +43,23 @@ class Watch:
             time=timestamp(self._facade.now()),
         )
 
-    async def slices(self) -> AsyncIterator[Slice | None]:
-        """Give what comes, None when a heartbeat is due; ends with the run or the session.
+    async def next(self) -> Slice | None:
+        """Give what comes next, or None when a heartbeat is due.
 
         What was given counts as sent once the next one is asked for.
+
+        Raises:
+            StopAsyncIteration: the run has ended, or the session is closed, and all was given.
         """
-        due = anyio.current_time() + self._heartbeat_ns / 1e9
+        clock = time.monotonic
+        subscription = self._subscription
+        self._sent_seq = subscription.last_seq
         while True:
-            self._sent_seq = self._subscription.last_seq
-            left = max(0, int((due - anyio.current_time()) * 1e9))
-            try:
-                found = await self._subscription.next(left)
-            except StopAsyncIteration:
-                return
-            if found is not None or anyio.current_time() >= due:
-                yield found
-                due = anyio.current_time() + self._heartbeat_ns / 1e9
+            found = await subscription.next(max(0, int((self._due - clock()) * 1e9)))
+            now = clock()
+            if found is not None or now >= self._due:
+                self._due = now + self._heartbeat
+                return found
 
     def stalled(self, error: Exhausted) -> Exhausted:
         """Give the error of a reader that takes nothing, with the cursor to go on from."""
@@ -81,21 +82,20 @@ class Watch:
 
 
 async def send_all(watch: Watch, call: Call) -> None:
-    """Send everything that a watch gives, in the form that the answers of all watches share.
-
-    Raises:
-        Exhausted: READER_STALLED.
-    """
+    """Send everything that a watch gives, in the form that the answers of all watches share."""
+    call.refine = watch.stalled
     try:
         await call.send(_heartbeat(watch))
-        async for found in watch.slices():
+        while True:
+            try:
+                found = await watch.next()
+            except StopAsyncIteration:
+                return
             if found is None:
                 await call.send(_heartbeat(watch))
             else:
                 for wire in parts(found):
                     await call.send(wire)
-    except Exhausted as error:
-        raise watch.stalled(error) from None
     finally:
         watch.close()
 

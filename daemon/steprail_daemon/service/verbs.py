@@ -20,49 +20,53 @@ class Verbs:
         self._request_ids = request_ids
         self._max_rules = facade.limits().max_rules
 
-    async def start(self, request: runs_pb2.StartRunRequest, identity: str) -> str:
+    def start(self, request: runs_pb2.StartRunRequest, identity: str) -> str:
         """Start a run; gives its id."""
         wanted = decode.start_run(request, identity, self._max_rules)
 
-        async def act() -> str:
+        def act() -> str:
             return self._facade.start_run(wanted).run_id
 
-        return await self._request_ids.once(identity, wanted.request_id, request, act)
+        return self._request_ids.once_now(identity, wanted.request_id, request, act)
 
-    async def continue_run(self, request: runs_pb2.ContinueRunRequest, identity: str) -> str:
+    def continue_run(self, request: runs_pb2.ContinueRunRequest, identity: str) -> str:
         """Go on after a run; gives the id of the new one."""
         wanted = decode.continue_run(request, identity, self._max_rules)
 
-        async def act() -> str:
+        def act() -> str:
             return self._facade.continue_run(wanted).run_id
 
-        return await self._request_ids.once(identity, wanted.request_id, request, act)
+        return self._request_ids.once_now(identity, wanted.request_id, request, act)
 
-    async def stop(self, request: runs_pb2.StopRunRequest, identity: str) -> str:
+    def stop(self, request: runs_pb2.StopRunRequest, identity: str) -> str:
         """Ask for a stop at the next boundary."""
         reason = checks.reason(request.reason)
 
-        async def act() -> str:
+        def act() -> str:
             return self._facade.stop_run(request.run_id, identity=identity, reason=reason).run_id
 
-        return await self._request_ids.once(identity, checks.request_id(request.request_id), request, act)
+        return self._request_ids.once_now(identity, checks.request_id(request.request_id), request, act)
 
-    async def abort(self, request: runs_pb2.AbortRunRequest, identity: str) -> str:
+    def abort(self, request: runs_pb2.AbortRunRequest, identity: str) -> str:
         """Cut a run off."""
         reason = checks.reason(request.reason)
 
-        async def act() -> str:
+        def act() -> str:
             return self._facade.abort_run(request.run_id, identity=identity, reason=reason).run_id
 
-        return await self._request_ids.once(identity, checks.request_id(request.request_id), request, act)
+        return self._request_ids.once_now(identity, checks.request_id(request.request_id), request, act)
 
-    async def decide(self, request: runs_pb2.SubmitDecisionRequest, identity: str) -> Decision:
+    def decide(self, request: runs_pb2.SubmitDecisionRequest, identity: str) -> Decision:
         """Decide about the step that waits; gives the decision as it is recorded."""
         step_id, action, reason, error = decode.decision(request)
+        request_id, run_id = request.request_id, request.run_id
+        submit = self._facade.submit_decision
+        if not request_id:
+            return submit(run_id, step_id, action, identity=identity, reason=reason, error=error)
 
-        async def act() -> str:
-            self._facade.submit_decision(request.run_id, step_id, action, identity=identity, reason=reason, error=error)
+        def act() -> str:
+            submit(run_id, step_id, action, identity=identity, reason=reason, error=error)
             return step_id
 
-        await self._request_ids.once(identity, checks.request_id(request.request_id), request, act)
-        return self._facade.get_run(request.run_id).decisions[step_id]
+        self._request_ids.once_now(identity, checks.request_id(request_id), request, act)
+        return self._facade.get_run(run_id).decisions[step_id]

@@ -101,16 +101,19 @@ def test_a_store_takes_what_the_full_check_takes_and_nothing_else(plain: Batch, 
     store.append(make_batch(1, 4, (b"e",), run_no=2, opens_run="run_b"))
     batch: Batch = msgspec.structs.replace(plain, **changes)
     tail = Tail(next_seq=5, last_run_no=2, open_runs=(2,))
+    message = ""
     try:
         tail.check(batch)
     except BatchRefused as error:
-        assert refused(store, batch) == error.message
+        message = error.message
+    if message:
+        assert refused(store, batch) == message
         assert store.unpublished(1) == []
-    else:
-        store.append(batch)
-        tail.advance(batch)
-        assert store.session("ses_a") == SessionRow(1, "ses_a", tail.next_seq - 1, tail.last_run_no, tail.closed)
-        assert store.unpublished(1) == ([] if batch.kinds else [(batch.run_no, batch.at, batch.records)])
+        return
+    store.append(batch)
+    tail.advance(batch)
+    assert store.session("ses_a") == SessionRow(1, "ses_a", tail.next_seq - 1, tail.last_run_no, tail.closed)
+    assert store.unpublished(1) == ([] if batch.kinds else [(batch.run_no, batch.at, batch.records)])
 
 
 def test_the_last_event_of_a_full_session_is_taken_and_none_after_it() -> None:

@@ -27,7 +27,10 @@ _MAX_REASON_BYTES = 1024
 
 def evaluate(rules: Sequence[StopRule], facts: StepFacts) -> tuple[Verdict, ...]:
     """Give the verdict of each rule, in the order of the rules."""
-    return tuple([_VERDICTS[type(rule.condition)](rule, facts) for rule in rules])
+    verdicts = []
+    for rule in rules:
+        verdicts.append(_VERDICTS[type(rule.condition)](rule, facts))  # noqa: PERF401  # one frame less than a list of it
+    return tuple(verdicts)
 
 
 def stops(rule: StopRule, verdict: Verdict) -> bool:

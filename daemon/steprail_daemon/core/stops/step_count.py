@@ -21,15 +21,9 @@ def verdict(rule: StopRule, facts: StepFacts) -> Verdict:
     else:
         count, where = facts.run_steps, "of the run"
     outcome = _MATCHED if count >= limit else _NOT_MATCHED
-    return Verdict(
-        rule.rule_id,
-        _KIND,
-        outcome,
-        str(count),
-        str(limit),
-        count / limit,
-        f"Completed steps {where}: {count}, limit {limit}.",
-    )
+    observed, most = str(count), str(limit)
+    message = f"Completed steps {where}: {observed}, limit {most}."
+    return Verdict(rule.rule_id, _KIND, outcome, observed, most, count / limit, message)
 
 
 def problem(rule: StopRule) -> str:
