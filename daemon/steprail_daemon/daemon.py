@@ -77,7 +77,15 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return anyio.run(partial(serve, loaded, store, settings, options.control_fd), backend="asyncio")
     finally:
+        _close_store(store)
+
+
+def _close_store(store: Store) -> None:
+    try:
         store.close()
+    except JournalError as error:
+        # What was committed is safe; the next start takes the rest of the write-ahead log in.
+        log.warning("the journal could not be closed cleanly: %s", error.message)
 
 
 def print_problem(message: str) -> None:

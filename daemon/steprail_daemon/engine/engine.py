@@ -7,7 +7,15 @@ from collections.abc import AsyncIterator
 
 import anyio
 
-from steprail_daemon.core.errors import Exhausted, Invalid, NotFound, OutOfRange, Unavailable, WrongState
+from steprail_daemon.core.errors import (
+    Exhausted,
+    Invalid,
+    NotFound,
+    OutOfRange,
+    StepRailError,
+    Unavailable,
+    WrongState,
+)
 from steprail_daemon.core.events import AbortRequested, DecisionSubmitted, StopRequested
 from steprail_daemon.core.model import (
     Decision,
@@ -35,6 +43,7 @@ from steprail_daemon.engine.facade import (
     StoredStep,
     Subscription,
 )
+from steprail_daemon.engine.recovery import committed
 from steprail_daemon.engine.refusals import journal_reads
 from steprail_daemon.engine.runner import SessionRunner
 from steprail_daemon.engine.steps import read_steps
@@ -178,31 +187,41 @@ class Engine:
 
     def get_session(self, session_id: str) -> SessionView:
         """See `Facade`."""
-        runner = self._runner(session_id)
-        runner.ledger.require()
-        return runner.view
+        return committed(self._world, self._runner(session_id))[0]
 
     def list_sessions(self) -> list[SessionView]:
         """See `Facade`."""
-        for runner in self._sessions.values():
-            runner.ledger.require()
-        return [runner.view for runner in sorted(self._sessions.values(), key=lambda one: -one.session_no)]
+        runners = sorted(self._sessions.values(), key=lambda one: -one.session_no)
+        return [committed(self._world, runner)[0] for runner in runners]
 
     async def close_session(self, session_id: str, *, force: bool) -> SessionView:
-        """See `Facade`."""
+        """See `Facade`. Once begun it goes on, also if the caller goes away; further callers wait for the same."""
         runner = self._runner(session_id)
-        if runner.view.state is SessionState.CLOSED:
-            return runner.view
-        if runner.run is not None and not force:
-            raise self._busy(runner)
-        runner.ledger.require()
-        runner.closing = True
-        if runner.run is not None:
-            runner.tell(AbortRequested("", "the session is closed"))
-        runner.host.end()
-        await runner.host.gone()
-        runner.close()
+        if runner.closing is None and runner.view.state is not SessionState.CLOSED:
+            if runner.run is not None and not force:
+                raise self._busy(runner)
+            runner.ledger.require()
+            closing = runner.closing = self._world.loop.create_future()
+            self._world.start_task(lambda: self._close(runner, closing), f"close {session_id}")
+        if runner.closing is not None:
+            await asyncio.shield(runner.closing)
         return runner.view
+
+    async def _close(self, runner: SessionRunner, closing: asyncio.Future[None]) -> None:
+        try:
+            if runner.run is not None:
+                runner.tell(AbortRequested("", "the session is closed"))
+            runner.host.end()
+            await runner.host.gone()
+            runner.close()
+        except StepRailError as error:
+            # It is open as before and can be closed again.
+            runner.closing = None
+            closing.set_exception(error)
+            # Nobody may be waiting any more, which is no reason to complain.
+            closing.exception()
+        else:
+            closing.set_result(None)
 
     def _runner(self, session_id: str) -> SessionRunner:
         runner = self._sessions.get(session_id)
@@ -287,7 +306,7 @@ class Engine:
     def _ready_for_run(self, session_id: str) -> SessionRunner:
         self._refuse_while_draining()
         runner = self._runner(session_id)
-        if runner.closing or runner.view.state is SessionState.CLOSED:
+        if runner.closing is not None or runner.view.state is SessionState.CLOSED:
             raise WrongState("SESSION_CLOSED", f"session {session_id} was closed")
         if runner.run is not None:
             raise self._busy(runner)
@@ -340,9 +359,7 @@ class Engine:
     def get_run(self, run_id: str) -> RunView:
         """See `Facade`."""
         runner = self._runner_of_run(run_id)
-        # While the journal refuses, the view is ahead of what is recorded.
-        runner.ledger.require()
-        return runner.places[run_id].view
+        return committed(self._world, runner)[1][run_id] if runner.ledger.stalled else runner.places[run_id].view
 
     def _runner_of_run(self, run_id: str) -> SessionRunner:
         runner = self._session_of_run.get(run_id)
@@ -353,9 +370,7 @@ class Engine:
     def list_runs(self, session_id: str) -> list[RunView]:
         """See `Facade`."""
         runners = [self._runner(session_id)] if session_id else self.runners()
-        for runner in runners:
-            runner.ledger.require()
-        views = [place.view for runner in runners for place in runner.places.values()]
+        views = [view for runner in runners for view in committed(self._world, runner)[1].values()]
         return sorted(views, key=lambda view: view.run_id, reverse=True)
 
     def steps(self, run_id: str, after_number: int, limit: int) -> list[StoredStep]:
@@ -396,7 +411,7 @@ class Engine:
 
     def _check_cursor(self, runner: SessionRunner, after_seq: int, epoch: str) -> None:
         store, view = self._world.store, runner.view
-        if after_seq == 0:
+        if after_seq == 0 and epoch in ("", store.epoch):
             return
         with journal_reads():
             earliest = store.earliest_seq(runner.session_no)

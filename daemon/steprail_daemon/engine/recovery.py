@@ -14,7 +14,8 @@ from steprail_daemon.core.events import DaemonRestarted
 from steprail_daemon.core.records import Record
 from steprail_daemon.core.replay import replay_session
 from steprail_daemon.core.run import Run
-from steprail_daemon.core.views import RunView
+from steprail_daemon.core.views import RunView, SessionView
+from steprail_daemon.engine.refusals import journal_reads
 from steprail_daemon.engine.runner import RunPlace, SessionRunner
 from steprail_daemon.engine.world import World
 from steprail_daemon.journal.store import SessionRow
@@ -29,6 +30,22 @@ def recover(world: World) -> list[SessionRunner]:
         Unavailable: the journal could not be written.
     """
     return [_recover_session(world, row) for row in list(world.store.sessions())]
+
+
+def committed(world: World, runner: SessionRunner) -> tuple[SessionView, dict[str, RunView]]:
+    """Give a session and its runs as they are recorded.
+
+    That is what the runner shows, except while the journal refuses its commits: then it is ahead, and the record counts.
+
+    Raises:
+        Unavailable: JOURNAL_UNAVAILABLE; it cannot even be read.
+    """
+    if not runner.ledger.stalled:
+        return runner.view, {run_id: place.view for run_id, place in runner.places.items()}
+    with journal_reads():
+        view, runs = replay_session(_records(world, runner.session_no))
+    view.last_seq, view.epoch = runner.view.last_seq, runner.view.epoch
+    return view, runs
 
 
 def _recover_session(world: World, row: SessionRow) -> SessionRunner:

@@ -93,8 +93,8 @@ class SessionRunner:
         self.session_no = session_no
         self.places = places
         self.run: Run | None = None
-        #: Set once the session is to be closed: no run is begun any more.
-        self.closing = False
+        #: Set once the session is to be closed, until it is: no run is begun any more.
+        self.closing: asyncio.Future[None] | None = None
         self.feed = Feed(session_no, view.last_seq, world.store, closed=view.state is SessionState.CLOSED)
         self.host = AgentHost(world, view, self)
         encoder = world.encoders.for_session(view.session_id)
@@ -253,7 +253,7 @@ class SessionRunner:
         self._outside(lambda: self._agent_gone(event))
 
     def _agent_gone(self, event: AgentExited) -> None:
-        if self.host.ending and self.run is not None and not self._prompted and not self.closing:
+        if self.host.ending and self.run is not None and not self._prompted and self.closing is None:
             # The process that went was an earlier run's; this one has not been begun and gets its own.
             self._gate_shut = False
             self.host.start(resume=self._has_conversation())

@@ -1,8 +1,12 @@
-"""Requests of the public API as what the facade takes. Whatever is wrong with one is found here, field by field."""
+"""Requests of the public API as what the facade takes.
+
+What cannot be translated is refused here, field by field. What a value means, and whether it is accepted, is judged
+where it is used: rules by their kinds, prompts by the driver, numbers against the configuration by the engine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from steprail.v1 import decisions_pb2, rules_pb2, runs_pb2, sessions_pb2
@@ -16,14 +20,13 @@ from steprail_daemon.core.model import (
     StepCountRule,
     StopRule,
 )
+from steprail_daemon.core.stops import problem
 from steprail_daemon.engine.facade import ContinueRun, CreateSession, DeciderRequest, LimitsRequest, StartRun
 from steprail_daemon.service import checks
-from steprail_daemon.service.bounds import ID, NAME, REASON, TITLE
+from steprail_daemon.service.bounds import NAME, REASON
 from steprail_daemon.service.unsupported import refuse_unsupported
 
 MAX_PROMPT_PARTS: Final = 256
-#: Kinds of rules that are evaluated, by the names of their fields.
-RULE_KINDS: Final = ("step_count",)
 
 
 def create_session(request: sessions_pb2.CreateSessionRequest, identity: str) -> CreateSession:
@@ -49,7 +52,7 @@ def create_session(request: sessions_pb2.CreateSessionRequest, identity: str) ->
     )
 
 
-def start_run(request: runs_pb2.StartRunRequest, identity: str, max_rules: int) -> StartRun:
+def start_run(request: runs_pb2.StartRunRequest, identity: str) -> StartRun:
     """Read a request for a run.
 
     Raises:
@@ -60,7 +63,7 @@ def start_run(request: runs_pb2.StartRunRequest, identity: str, max_rules: int) 
     return StartRun(
         session_id=checks.identifier("session_id", request.session_id),
         prompt=prompt(request.prompt),
-        stop_rules=stop_rules("stop_rules", request.stop_rules, max_rules),
+        stop_rules=stop_rules("stop_rules", request.stop_rules),
         decider=decider(request.decider),
         limits=limits(request.limits),
         labels=checks.labels("labels", request.labels),
@@ -69,7 +72,7 @@ def start_run(request: runs_pb2.StartRunRequest, identity: str, max_rules: int) 
     )
 
 
-def continue_run(request: runs_pb2.ContinueRunRequest, identity: str, max_rules: int) -> ContinueRun:
+def continue_run(request: runs_pb2.ContinueRunRequest, identity: str) -> ContinueRun:
     """Read a request for a run that goes on after another. Absent parts are inherited.
 
     Raises:
@@ -82,7 +85,7 @@ def continue_run(request: runs_pb2.ContinueRunRequest, identity: str, max_rules:
     return ContinueRun(
         run_id=checks.identifier("run_id", request.run_id),
         prompt=prompt(request.prompt) if request.HasField("prompt") else None,
-        stop_rules=stop_rules("stop_rules.rules", rules, max_rules) if own_rules else None,
+        stop_rules=stop_rules("stop_rules.rules", rules) if own_rules else None,
         inherit_decider=not request.HasField("decider"),
         decider=decider(request.decider),
         limits=limits(request.limits) if request.HasField("limits") else None,
@@ -104,10 +107,7 @@ def prompt(message: runs_pb2.Prompt) -> str:
     if len(parts) > MAX_PROMPT_PARTS:
         problem = f"prompt.parts has {len(parts)} entries; at most {MAX_PROMPT_PARTS} are accepted"
         raise Invalid("PROMPT_INVALID", problem, field="prompt.parts")
-    text = "\n".join([_prompt_part(f"prompt.parts[{index}]", part) for index, part in enumerate(parts)])
-    if not text.strip():
-        raise Invalid("PROMPT_INVALID", "prompt is empty; it needs a part with text", field="prompt.parts")
-    return text
+    return "\n".join([_prompt_part(f"prompt.parts[{index}]", part) for index, part in enumerate(parts)])
 
 
 def _prompt_part(path: str, part: runs_pb2.PromptPart) -> str:
@@ -119,14 +119,12 @@ def _prompt_part(path: str, part: runs_pb2.PromptPart) -> str:
     return part.text
 
 
-def stop_rules(path: str, rules: Sequence[rules_pb2.StopRule], most: int) -> tuple[StopRule, ...]:
+def stop_rules(path: str, rules: Sequence[rules_pb2.StopRule]) -> tuple[StopRule, ...]:
     """Read a list of rules. Those without an id are numbered.
 
     Raises:
         Invalid: RULE_INVALID.
     """
-    if len(rules) > most:
-        raise _rule_invalid(path, f"has {len(rules)} rules; at most {most} are accepted")
     taken: dict[str, int] = {}
     for index, rule in enumerate(rules):
         if rule.id and rule.id in taken:
@@ -135,30 +133,34 @@ def stop_rules(path: str, rules: Sequence[rules_pb2.StopRule], most: int) -> tup
     return tuple([_stop_rule(f"{path}[{index}]", rule, index, taken) for index, rule in enumerate(rules)])
 
 
-def _stop_rule(path: str, rule: rules_pb2.StopRule, index: int, taken: dict[str, int]) -> StopRule:
-    kind = rule.WhichOneof("kind")
+def _stop_rule(path: str, message: rules_pb2.StopRule, index: int, taken: dict[str, int]) -> StopRule:
+    accepted = ", ".join(CONDITIONS)
+    kind = message.WhichOneof("kind")
     if kind is None:
-        raise _rule_invalid(path, f"has no kind; accepted is {', '.join(RULE_KINDS)}")
-    if kind not in RULE_KINDS:
-        raise _rule_invalid(
-            f"{path}.{kind}", f"cannot be evaluated by this version; accepted is {', '.join(RULE_KINDS)}"
-        )
-    for field, value, limit in (("id", rule.id, ID), ("reason", rule.reason, TITLE)):
-        size = len(value.encode())
-        if size > limit:
-            raise _rule_invalid(f"{path}.{field}", f"has {size} bytes; at most {limit} are accepted")
+        raise _rule_invalid(path, f"has no kind; accepted is {accepted}")
+    if kind not in CONDITIONS:
+        raise _rule_invalid(f"{path}.{kind}", f"cannot be evaluated by this version; accepted is {accepted}")
     try:
-        on_unknown = checks.choice(f"{path}.on_unknown", rule.on_unknown, OnUnknown, OnUnknown.REFUSE)
-        condition = _step_count(f"{path}.step_count", rule.step_count)
+        on_unknown = checks.choice(f"{path}.on_unknown", message.on_unknown, OnUnknown, OnUnknown.REFUSE)
+        condition = CONDITIONS[kind](f"{path}.{kind}", message)
     except Invalid as error:
         raise Invalid("RULE_INVALID", error.message, field=error.field) from None
-    return StopRule(rule.id or _numbered(index, taken), condition, rule.reason, on_unknown)
+    rule = StopRule(message.id or _numbered(index, taken), condition, message.reason, on_unknown)
+    wrong = problem(rule)
+    if wrong:
+        # It begins with the field's place within the rule.
+        field, _, what = wrong.partition(" ")
+        raise _rule_invalid(f"{path}.{field}", what)
+    return rule
 
 
-def _step_count(path: str, rule: rules_pb2.StepCountRule) -> StepCountRule:
-    if rule.at_least < 1:
-        raise checks.invalid(f"{path}.at_least", f"is {rule.at_least}; accepted are 1 and more")
+def _step_count(path: str, message: rules_pb2.StopRule) -> StepCountRule:
+    rule = message.step_count
     return StepCountRule(rule.at_least, checks.choice(f"{path}.scope", rule.scope, RuleScope, RuleScope.RUN))
+
+
+#: How the parameters of each kind of rule that is evaluated are read, by the name of its field.
+CONDITIONS: Final[Mapping[str, Callable[[str, rules_pb2.StopRule], StepCountRule]]] = {"step_count": _step_count}
 
 
 def _numbered(index: int, taken: dict[str, int]) -> str:

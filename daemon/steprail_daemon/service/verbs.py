@@ -18,11 +18,10 @@ class Verbs:
     def __init__(self, facade: Facade, request_ids: RequestIds) -> None:
         self._facade = facade
         self._request_ids = request_ids
-        self._max_rules = facade.limits().max_rules
 
     def start(self, request: runs_pb2.StartRunRequest, identity: str) -> str:
         """Start a run; gives its id."""
-        wanted = decode.start_run(request, identity, self._max_rules)
+        wanted = decode.start_run(request, identity)
 
         def act() -> str:
             return self._facade.start_run(wanted).run_id
@@ -31,7 +30,7 @@ class Verbs:
 
     def continue_run(self, request: runs_pb2.ContinueRunRequest, identity: str) -> str:
         """Go on after a run; gives the id of the new one."""
-        wanted = decode.continue_run(request, identity, self._max_rules)
+        wanted = decode.continue_run(request, identity)
 
         def act() -> str:
             return self._facade.continue_run(wanted).run_id

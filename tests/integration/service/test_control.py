@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import grpc
 import grpc.aio
 import pytest
@@ -188,7 +189,7 @@ OPENINGS = [
         runs_pb2.ControlRunRequest(attach=runs_pb2.AttachRun(run_id="r"), events=17),  # type: ignore[arg-type]
         grpc.StatusCode.INVALID_ARGUMENT,
     ),
-    (runs_pb2.ControlRunRequest(start=runs_pb2.StartRunRequest(session_id="s")), grpc.StatusCode.INVALID_ARGUMENT),
+    (runs_pb2.ControlRunRequest(start=runs_pb2.StartRunRequest()), grpc.StatusCode.INVALID_ARGUMENT),
     (
         runs_pb2.ControlRunRequest(continue_run=runs_pb2.ContinueRunRequest(run_id="r")),
         grpc.StatusCode.NOT_FOUND,
@@ -370,6 +371,46 @@ async def test_a_retried_opening_finds_the_run_that_it_started(rig: Rig, client:
         first = control.run_id
     async with client.control(start=request) as control:
         assert control.run_id == first
+
+
+async def test_a_client_that_reads_nothing_is_given_up_with_its_cursor(make_rig: RigFactory) -> None:
+    rig = await make_rig(stalled_reader_ns=300_000_000)
+    await rig.serve()
+    client = await rig.client()
+    session_id = (await client.create_session("claude", "/work")).session_id
+    run_id = (await client.start_run(session_id, "go")).run_id
+    stub = runs_pb2_grpc.RunServiceStub(await rig.channel())
+    call = stub.ControlRun(timeout=30)
+    await call.write(runs_pb2.ControlRunRequest(attach=runs_pb2.AttachRun(run_id=run_id)))
+    await call.read()
+    for _ in range(400):
+        rig.facade.emit(run_id, MessageDelta("m", "x" * 60_000))
+        await anyio.lowlevel.checkpoint()
+
+    await rig.until(lambda: rig.facade.followers(session_id) == 0)
+    seen = 0
+    with anyio.fail_after(10), pytest.raises(grpc.aio.AioRpcError) as caught:
+        while (answer := await call.read()) is not grpc.aio.EOF:
+            assert isinstance(answer, runs_pb2.ControlRunResponse)
+            seen = max([seen, *[event.seq for event in answer.events.events]])
+    refused = errors.from_rpc(caught.value, rig.address)
+    assert isinstance(refused, errors.ResourceExhausted)
+    assert (refused.reason, refused.metadata["session_id"]) == ("READER_STALLED", session_id)
+    assert int(refused.metadata["after_seq"]) <= seen < 403
+
+
+async def test_a_pause_between_two_messages_is_no_stall(make_rig: RigFactory) -> None:
+    rig = await make_rig(stalled_reader_ns=50_000_000, heartbeat_ns=120_000_000)
+    await rig.serve()
+    client = await rig.client()
+    session_id = (await client.create_session("claude", "/work")).session_id
+    async with talk(client, session_id, runs_pb2.CONTROL_EVENTS_NO_EVENTS) as stream:
+        beats = 0
+        async for answer in stream.control:
+            beats += answer.events.HasField("heartbeat")
+            if beats == 3:
+                break
+    assert beats == 3
 
 
 async def test_heartbeats_come_over_the_stream(make_rig: RigFactory) -> None:

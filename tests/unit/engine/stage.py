@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -194,6 +194,12 @@ class WatchedStore(MemoryStore):
         if self.unreadable:
             raise JournalError("input/output error")
         return super().read(session_no, after_seq, max_bytes)
+
+    def records(self, session_no: int) -> Iterator[tuple[int, bytes]]:
+        """Read, or refuse."""
+        if self.unreadable:
+            raise JournalError("input/output error")
+        return super().records(session_no)
 
 
 class FakeLauncher:

@@ -41,6 +41,17 @@ async def test_a_session_that_is_being_closed_takes_no_run(tmp_path: Path) -> No
         assert len(closings) == 1
 
 
+async def test_a_close_goes_on_although_its_caller_went_away(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, process = await stage.session()
+        process.lingers = True
+        with anyio.move_on_after(0.05):
+            await stage.engine.close_session(session_id, force=False)
+        assert stage.engine.get_session(session_id).state is SessionState.IDLE
+        process.exit(0)
+        await stage.until(lambda: stage.engine.get_session(session_id).state is SessionState.CLOSED)
+
+
 async def test_a_close_that_cannot_be_recorded_is_refused_and_can_be_repeated(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         session_id, _ = await stage.session()
@@ -75,20 +86,19 @@ async def test_a_drain_ends_although_the_journal_refuses(tmp_path: Path) -> None
 # --- a journal that refuses -------------------------------------------------------------------------------------------
 
 
-async def test_while_the_journal_refuses_nothing_is_shown_that_is_not_recorded(tmp_path: Path) -> None:
+async def test_while_the_journal_refuses_what_is_shown_is_what_is_recorded(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         session_id, run_id, process = await stage.running()
         stage.store.broken = True
         process.end_turn("completed", "done")
-        for show in (
-            lambda: stage.engine.get_run(run_id),
-            lambda: stage.engine.get_session(session_id),
-            lambda: stage.engine.list_runs(""),
-            stage.engine.list_sessions,
-        ):
-            with pytest.raises(StepRailError, match="JOURNAL_UNAVAILABLE"):
-                show()
-        stage.store.broken = False
+        assert stage.engine.get_run(run_id).state is RunState.RUNNING
+        assert stage.engine.get_session(session_id).state is SessionState.RUNNING
+        assert [run.state for run in stage.engine.list_runs("")] == [RunState.RUNNING]
+        assert [session.state for session in stage.engine.list_sessions()] == [SessionState.RUNNING]
+        stage.store.unreadable = True
+        with pytest.raises(StepRailError, match="JOURNAL_UNAVAILABLE"):
+            stage.engine.get_run(run_id)
+        stage.store.broken = stage.store.unreadable = False
         view = await stage.engine.wait_run(run_id, attention=False, timeout_ns=5 * SECOND)
         assert view.state is RunState.COMPLETED
 

@@ -18,10 +18,19 @@ T = TypeVar("T")
 #: Seconds that a call may take unless it is told otherwise.
 CALL_SECONDS = 30.0
 
-# Only UNAVAILABLE is tried again: what was refused for another reason would be refused again. Every call that changes
-# something carries a request id, which makes the second try safe.
+# Only UNAVAILABLE is tried again: what was refused for another reason would be refused again. What makes a session or a
+# run is never tried again by itself: a daemon remembers request ids for as long as it lives, so that one which died after
+# it had acted, and came back, would act twice. The other calls that change something find it changed.
 _SERVICE_CONFIG = {
     "methodConfig": [
+        {
+            "name": [
+                {"service": "steprail.v1.SessionService", "method": "CreateSession"},
+                {"service": "steprail.v1.RunService", "method": "StartRun"},
+                {"service": "steprail.v1.RunService", "method": "ContinueRun"},
+                {"service": "steprail.v1.RunService", "method": "ControlRun"},
+            ],
+        },
         {
             "name": [{}],
             "retryPolicy": {
@@ -31,7 +40,7 @@ _SERVICE_CONFIG = {
                 "backoffMultiplier": 3,
                 "retryableStatusCodes": ["UNAVAILABLE"],
             },
-        }
+        },
     ]
 }
 
@@ -66,7 +75,7 @@ def open_channel(address: str) -> grpc.aio.Channel:
 
 
 def new_request_id() -> str:
-    """Give a key that makes a retry safe."""
+    """Give a key by which one life of a daemon knows a request again."""
     return uuid.uuid4().hex
 
 
