@@ -1,7 +1,8 @@
 """The worker: builds everything, owns the top task group and the signals, and knows all concrete classes.
 
 It is started by the parent process (`steprail_daemon.parent`) as `python -m steprail_daemon.daemon`. Exit codes: 0
-after a drain, 78 if the configuration or the journal cannot be used (starting again would not help), 1 otherwise.
+after a drain, 78 if the configuration or the journal's content cannot be used (starting again would not help), 1
+otherwise: the parent then starts it again, with pauses.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from steprail_daemon.engine.system import SystemClock, SystemIds
 from steprail_daemon.engine.world import World
 from steprail_daemon.journal import record
 from steprail_daemon.journal.sqlite import SqliteStore
-from steprail_daemon.journal.store import JournalError, Store
+from steprail_daemon.journal.store import JournalError, JournalUnusable, Store
 from steprail_daemon.journal.verify import Report, verify
 from steprail_daemon.observability.logging import configure_logging
 from steprail_daemon.service.server import ApiServer
@@ -73,11 +74,16 @@ def main(arguments: list[str] | None = None) -> int:
         store = open_store(loaded)
     except (JournalError, OSError) as error:
         print_problem(f"the journal in {loaded.state_directory} cannot be used: {error}")
-        return EX_CONFIG
+        return _code_of(error)
     try:
         return anyio.run(partial(serve, loaded, store, settings, options.control_fd), backend="asyncio")
     finally:
         _close_store(store)
+
+
+def _code_of(error: Exception) -> int:
+    """Give the exit code: 78 where the content is at fault, 1 where the machine is and trying again may help."""
+    return EX_CONFIG if isinstance(error, JournalUnusable | ValueError) else 1
 
 
 def _close_store(store: Store) -> None:
@@ -177,7 +183,7 @@ async def serve(loaded: LoadedConfig, store: Store, settings: EngineSettings, co
             await server.start()
         except (JournalError, ValueError, Unavailable) as error:
             print_problem(f"the journal in {loaded.state_directory} cannot be used: {error}")
-            life.code = EX_CONFIG
+            life.code = _code_of(error)
         except OSError as error:
             print_problem(str(error))
             life.code = EX_CONFIG

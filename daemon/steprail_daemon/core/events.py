@@ -231,11 +231,15 @@ class AgentStartFailed(msgspec.Struct, frozen=True):
 
 
 class AgentExited(msgspec.Struct, frozen=True):
-    """The agent's process ended. Exactly one of `code` and `signal` is set. `stderr` is the end of what it wrote."""
+    """The agent's process ended. At most one of `code` and `signal` is set, none if it is not known how.
+
+    `stderr` is the end of what it wrote. `failure` says why it was ended by us, if that is what a run failed of.
+    """
 
     code: int | None
     signal: int | None
     stderr: str = ""
+    failure: Failure | None = None
 
 
 class StopRequested(msgspec.Struct, frozen=True):

@@ -12,12 +12,12 @@ _SENT_SIGNALS = frozenset({1, 2, 9, 15})
 
 def agent_exited(event: AgentExited) -> Failure:
     """The process is gone while a run needed it."""
-    return Failure(reason="AGENT_EXITED", message=_exit_message(event), fault=_exit_fault(event))
+    return event.failure or Failure(reason="AGENT_EXITED", message=_exit_message(event), fault=_exit_fault(event))
 
 
 def agent_start_failed(event: AgentExited) -> Failure:
     """The process went before it was given the prompt."""
-    return Failure(reason="AGENT_START_FAILED", message=_exit_message(event), fault=_exit_fault(event))
+    return event.failure or Failure(reason="AGENT_START_FAILED", message=_exit_message(event), fault=_exit_fault(event))
 
 
 def _exit_message(event: AgentExited) -> str:
@@ -97,3 +97,10 @@ def daemon_restarted() -> Failure:
     """The daemon came back and the agent's process was gone."""
     message = "the daemon restarted while the run was live"
     return Failure(reason="DAEMON_RESTARTED", message=message, fault=FailureFault.DAEMON, retryable=True)
+
+
+def journal_unavailable(patience_ns: int) -> Failure:
+    """Nothing could be recorded for so long that the agent was not kept waiting any more."""
+    seconds = patience_ns / SECOND
+    message = f"nothing could be recorded for {seconds:g} s; the agent's process was ended"
+    return Failure(reason="JOURNAL_UNAVAILABLE", message=message, fault=FailureFault.ENVIRONMENT, retryable=True)

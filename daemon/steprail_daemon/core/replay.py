@@ -154,6 +154,7 @@ def _fold_turn_started(view: RunView, record: TurnStarted) -> None:
 
 
 def _fold_turn_finished(view: RunView, record: TurnFinished) -> None:
+    view.turn_ended = True
     if record.reason is TurnEndReason.COMPLETED:
         view.text = record.text
         _confirm(view, DecisionAction.CONTINUE)

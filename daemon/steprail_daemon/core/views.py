@@ -43,6 +43,8 @@ class RunView(msgspec.Struct, kw_only=True):
     steps: list[StepSummary] = []
     decisions: dict[str, Decision] = {}
     text: str = ""
+    #: Whether the agent ended a turn of this run by itself or by our word.
+    turn_ended: bool = False
     stop_requested: StopRequest | None = None
     stop_reason: StopReason | None = None
     final_verdicts: tuple[Verdict, ...] = ()
@@ -64,6 +66,11 @@ class RunView(msgspec.Struct, kw_only=True):
     def ended(self) -> bool:
         """Whether the run is in a terminal state."""
         return self.ended_at is not None
+
+    @property
+    def stored(self) -> bool:
+        """Whether the agent has provably kept something of this run: a step, or the end of a turn."""
+        return bool(self.steps) or self.turn_ended
 
     @property
     def needs_attention(self) -> bool:

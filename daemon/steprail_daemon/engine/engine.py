@@ -168,7 +168,7 @@ class Engine:
         """See that there is room for one session more; `beside` are pending ones that are counted already."""
         settings = self._world.settings
         # A suspended session holds nothing but its history.
-        resting = (SessionState.CLOSED, SessionState.SUSPENDED)
+        resting = (SessionState.CLOSED, SessionState.SUSPENDED, SessionState.BROKEN)
         sessions = sum(runner.view.state not in resting for runner in self._sessions.values())
         if sessions + self._pending_sessions - beside >= settings.max_sessions:
             raise Exhausted(
@@ -308,6 +308,9 @@ class Engine:
         runner = self._runner(session_id)
         if runner.closing is not None or runner.view.state is SessionState.CLOSED:
             raise WrongState("SESSION_CLOSED", f"session {session_id} was closed")
+        if runner.view.state is SessionState.BROKEN:
+            reason = runner.view.state_reason
+            raise WrongState("SESSION_BROKEN", f"session {session_id} cannot go on: {reason}", broken_reason=reason)
         if runner.run is not None:
             raise self._busy(runner)
         if not runner.host.up:

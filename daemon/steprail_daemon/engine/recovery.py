@@ -35,7 +35,7 @@ def recover(world: World) -> list[SessionRunner]:
 def committed(world: World, runner: SessionRunner) -> tuple[SessionView, dict[str, RunView]]:
     """Give a session and its runs as they are recorded.
 
-    That is what the runner shows, except while the journal refuses its commits: then it is ahead, and the record counts.
+    That is what the runner shows, except while the journal refuses its commits: then the runner is ahead.
 
     Raises:
         Unavailable: JOURNAL_UNAVAILABLE; it cannot even be read.

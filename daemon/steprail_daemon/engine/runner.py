@@ -50,6 +50,7 @@ from steprail_daemon.core.events import (
     ToolStarted,
     TurnEnded,
 )
+from steprail_daemon.core.failures import journal_unavailable
 from steprail_daemon.core.model import DecisionAction, Failure, RunSpec, SessionState, StepGate
 from steprail_daemon.core.records import (
     AgentStarted,
@@ -107,6 +108,8 @@ class SessionRunner:
         self._answers = False
         self._gate_shut = False
         self._prompted = False
+        self._gave_up = False
+        self._broken = view.state_reason if view.state is SessionState.BROKEN else ""
         self._at = 0
         self._state_reason = ""
         self.on_run_edge: Callable[[], None] = lambda: None
@@ -246,13 +249,26 @@ class SessionRunner:
 
     def agent_failed_to_start(self, failure: Failure) -> None:
         """See `HostListener`."""
-        self._outside(lambda: self._without_agent(AgentStartFailed(failure), failure.message))
+        self._outside(lambda: self._not_started(failure))
 
     def agent_exited(self, event: AgentExited) -> None:
         """See `HostListener`."""
         self._outside(lambda: self._agent_gone(event))
 
+    def _not_started(self, failure: Failure) -> None:
+        if failure.reason == "RESUME_FAILED" and self.closing is None:
+            if not any(place.view.stored for place in self.places.values()):
+                # The agent died before it had stored anything: there is nothing to take up, and nothing is lost.
+                self.host.start(resume=False)
+                return
+            self._broken = failure.message
+        self._without_agent(AgentStartFailed(failure), failure.message)
+
     def _agent_gone(self, event: AgentExited) -> None:
+        if self._gave_up:
+            self._gave_up = False
+            failure = journal_unavailable(self.world.settings.journal_patience_ns)
+            event = msgspec.structs.replace(event, failure=failure)
         if self.host.ending and self.run is not None and not self._prompted and self.closing is None:
             # The process that went was an earlier run's; this one has not been begun and gets its own.
             self._gate_shut = False
@@ -308,17 +324,14 @@ class SessionRunner:
             self._drive(event)  # type: ignore[arg-type]
 
     def _boundary(self, event: BoundaryReached) -> None:
-        if self._gate_shut:
-            # It came to another boundary although it was to wait at the one before.
-            self._past_gate(event)
         run = self.run
         if run is None:
             self._active_outside_run(event)
             return
         number = len(run.view.steps) + 1
         step = self._assembly.complete(event, number, run.view.run_id, self._at)
-        self._gate_shut = True
-        self._drive(StepCompleted(event.boundary_id, step, self.view.steps_before + number))
+        past_gate, self._gate_shut = self._gate_shut, True
+        self._drive(StepCompleted(event.boundary_id, step, self.view.steps_before + number, past_gate))
 
     def _active_outside_run(self, event: AgentEvent) -> None:
         """The agent works although no run is live: it is answered so that it stops, and waits for nobody."""
@@ -451,6 +464,8 @@ class SessionRunner:
             return SessionState.RUNNING
         if host.ready:
             return SessionState.IDLE
+        if self._broken:
+            return SessionState.BROKEN
         if host.up and host.ending:
             # It is what it was until the process is gone.
             return self.view.state if self.view.state is not SessionState.RUNNING else SessionState.IDLE
@@ -488,6 +503,7 @@ class SessionRunner:
 
     def ledger_waits_too_long(self) -> None:
         """See `LedgerOwner`: the agent waits at its gate or for its reader, and must not wait for ever."""
+        self._gave_up = True
         self.host.end()
 
     def ledger_goes_on(self) -> None:

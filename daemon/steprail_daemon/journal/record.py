@@ -24,7 +24,7 @@ import msgspec
 from steprail_daemon.core.events import PASSIVE_EVENTS, PassiveEvent
 from steprail_daemon.core.records import Fact, Record, StepEnded, StepKept
 from steprail_daemon.core.replay import summarise
-from steprail_daemon.journal.store import JournalError
+from steprail_daemon.journal.store import JournalUnusable
 
 VERSION: Final = 1
 
@@ -32,7 +32,7 @@ _VERSION_BYTE: Final = bytes([VERSION])
 _HEAD: Final = 5
 
 
-class RecordError(JournalError):
+class RecordError(JournalUnusable):
     """Records could not be decoded."""
 
 

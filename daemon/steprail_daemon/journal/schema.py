@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from steprail_daemon.journal.layout import LANES, STATEMENTS
-from steprail_daemon.journal.store import JournalError
+from steprail_daemon.journal.store import JournalError, JournalUnusable
 
 APPLICATION_ID: Final = 0x7370726C
 SCHEMA_VERSION: Final = 1
@@ -57,6 +57,10 @@ CREATE TABLE life (
 )
 
 
+#: Beginnings of the names of SQLite's errors that are about the machine.
+_PASSING: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_READONLY")
+
+
 def describe(path: Path, error: Exception) -> str:
     """Give the store's own words, with SQLite's name of the error where there is one."""
     name = getattr(error, "sqlite_errorname", "")
@@ -77,7 +81,8 @@ def open_for_writing(path: Path, synchronous: Synchronous, boot_id: str) -> tupl
     The caller holds the lock of the state directory.
 
     Raises:
-        JournalError: the file is not a journal, of a newer version, damaged, or cannot be opened.
+        JournalUnusable: the file is not a journal, of a newer version, or damaged.
+        JournalError: it cannot be opened or written now.
     """
     connection: sqlite3.Connection | None = None
     try:
@@ -99,8 +104,14 @@ def open_for_writing(path: Path, synchronous: Synchronous, boot_id: str) -> tupl
             connection.close()
         if isinstance(error, JournalError):
             raise
-        raise JournalError(describe(path, error)) from error
+        kind = JournalError if _may_pass(error) else JournalUnusable
+        raise kind(describe(path, error)) from error
     return connection, epoch
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether it is the machine that refuses (a full disk, a lock, rights) and not the file that is wrong."""
+    return isinstance(error, OSError) or getattr(error, "sqlite_errorname", "").startswith(_PASSING)
 
 
 def _touch(path: Path) -> None:
@@ -121,17 +132,17 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file that is no journal or of a version that this program cannot read.
 
     Raises:
-        JournalError: the file is such a one.
+        JournalUnusable: the file is such a one.
     """
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application_id != APPLICATION_ID:
-        raise JournalError(
+        raise JournalUnusable(
             f"journal {path}: not a journal of steprail, its application id is {application_id:#x},"
             f" not {APPLICATION_ID:#x}"
         )
     if not 1 <= version <= SCHEMA_VERSION:
-        raise JournalError(
+        raise JournalUnusable(
             f"journal {path}: its schema has version {version}, this program knows versions up to {SCHEMA_VERSION}"
         )
 

@@ -84,6 +84,10 @@ class JournalError(Exception):
         self.message = message
 
 
+class JournalUnusable(JournalError):
+    """What is there is damaged, no journal, or of a version that this program does not know: trying again is no use."""
+
+
 class BatchRefused(JournalError):
     """The batch is malformed or cannot come next: a bug of the caller, which no second attempt mends."""
 

@@ -10,7 +10,7 @@ import pytest
 from steprail_daemon.journal import checkpoint as checkpoint_module
 from steprail_daemon.journal.schema import APPLICATION_ID, SCHEMA_VERSION
 from steprail_daemon.journal.sqlite import SqliteStore
-from steprail_daemon.journal.store import JournalError
+from steprail_daemon.journal.store import JournalError, JournalUnusable
 from steprail_daemon.journal.verify import verify
 from steprail_daemon.testing.store_kit import make_batch, make_blob
 
@@ -342,3 +342,13 @@ def test_a_checkpoint_of_a_closed_store_is_an_error(path: Path) -> None:
     store.close()
     with pytest.raises(JournalError, match="closed"):
         store.checkpoint()
+
+
+def test_a_file_that_is_wrong_and_a_machine_that_refuses_are_told_apart(tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage.db"
+    garbage.write_bytes(b"not a database" * 1000)
+    with pytest.raises(JournalUnusable):
+        SqliteStore(garbage)
+    with pytest.raises(JournalError) as error:
+        SqliteStore(tmp_path / "missing" / "journal.db")
+    assert not isinstance(error.value, JournalUnusable)

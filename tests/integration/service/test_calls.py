@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.rpc import status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.integration.service.conftest import Rig
@@ -418,6 +419,10 @@ async def test_health_and_reflection_answer(rig: Rig) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await health.Check(health_pb2.HealthCheckRequest(service="other"), timeout=10)
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    # The protocol knows no details.
+    status = dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"]
+    assert isinstance(status, bytes)
+    assert not status_pb2.Status.FromString(status).details
 
     call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(timeout=10)
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))

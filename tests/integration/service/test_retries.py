@@ -26,7 +26,6 @@ class Absent(grpc.GenericRpcHandler):
 
         async def refuse(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not there")
-            return b""
 
         return grpc.unary_unary_rpc_method_handler(refuse)
 

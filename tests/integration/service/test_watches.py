@@ -9,6 +9,7 @@ import anyio.lowlevel
 import grpc
 import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.integration.service.conftest import Rig, RigFactory
 
 from steprail import errors
@@ -300,7 +301,14 @@ async def test_a_daemon_that_goes_down_ends_streams_as_draining_and_is_not_servi
     call = stub.WatchSession(sessions_pb2.WatchSessionRequest(session_id=session_id), timeout=10)
     await call.read()
 
+    health = health_pb2_grpc.HealthStub(await other.channel())
+    whole = health.Watch(health_pb2.HealthCheckRequest(), timeout=10)
+    assert (await whole.read()).status == health_pb2.HealthCheckResponse.SERVING
+
     server.refuse_new()
+    assert (await whole.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    runs = await health.Check(health_pb2.HealthCheckRequest(service="steprail.v1.RunService"), timeout=10)
+    assert runs.status == health_pb2.HealthCheckResponse.SERVING
     assert (await client.get_server_info()).draining
     before = time.monotonic()
     await server.stop(5)

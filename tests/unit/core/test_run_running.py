@@ -434,3 +434,9 @@ def test_an_event_that_cannot_happen_there_is_a_bug_and_changes_nothing() -> Non
     with pytest.raises(IllegalTransition, match="PromptSent in state RUNNING of run run_01"):
         play.run.handle(PromptSent("p2"), BEGIN)
     play.ends_in(RunState.RUNNING)
+
+
+def test_an_exit_that_we_brought_about_is_a_failure_of_what_it_was_for() -> None:
+    why = failure("JOURNAL_UNAVAILABLE", "nothing could be recorded", FailureFault.ENVIRONMENT)
+    play = running().hears(AgentExited(143, None, "terminated", why))
+    assert play.ends_in(RunState.FAILED).failure == why

@@ -307,6 +307,42 @@ class TestOtherRequests:
         assert isinstance(raw, RawReceived)
         assert answers(working) == [("b1", {})]
 
+    def test_another_hook_is_let_go_whatever_its_input_is(self, working: ClaudeCodec) -> None:
+        line = batch()
+        line["request"] |= {"callback_id": "another", "input": {"tool_calls": "none"}}
+        (raw,) = feed(working, line)
+        assert isinstance(raw, RawReceived)
+        assert answers(working) == [("b1", {})]
+
+    def test_a_boundary_of_an_unknown_shape_fails_the_protocol_and_is_not_answered(self, working: ClaudeCodec) -> None:
+        line = batch()
+        line["request"]["input"]["tool_calls"] = "none"
+        (failed,) = feed(working, line)
+        assert isinstance(failed, ProtocolFailed)
+        assert "step boundary" in failed.message
+        assert sent(working) == []
+
+    def test_a_question_about_a_tool_of_an_unknown_shape_fails_the_protocol(self, working: ClaudeCodec) -> None:
+        line = leave()
+        line["request"]["tool_name"] = 7
+        (failed,) = feed(working, line)
+        assert isinstance(failed, ProtocolFailed)
+        assert sent(working) == []
+
+    @pytest.mark.parametrize("action", [DecisionAction.CONTINUE, DecisionAction.STOP])
+    def test_any_text_can_be_the_id_of_a_question(self, working: ClaudeCodec, action: DecisionAction) -> None:
+        request_id = 'a "quoted" \\ id,\n\u00e9 \u2028'
+        feed(working, batch(request_id))
+        working.send(AnswerBoundary(request_id, action))
+        ((answered, body),) = answers(working)
+        assert answered == request_id
+        assert body.get("continue", True) is (action is DecisionAction.CONTINUE)
+
+    @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+    def test_a_line_is_passed_on_without_its_end(self, working: ClaudeCodec, end: bytes) -> None:
+        (raw,) = working.receive(Channel.STDOUT, b'{"type":"odd"}' + end)
+        assert raw == RawReceived("odd", '{"type":"odd"}')
+
     def test_an_unknown_request_is_refused_so_that_the_cli_does_not_wait(self, working: ClaudeCodec) -> None:
         (raw,) = feed(working, {"type": "control_request", "request_id": "x", "request": {"subtype": "elicit"}})
         assert isinstance(raw, RawReceived)

@@ -199,25 +199,54 @@ async def test_an_agent_that_does_not_wait_is_noticed_also_where_nobody_is_asked
         assert of_run[-1].HasField("agent_end")
 
 
-async def test_a_resume_that_the_agent_refuses_fails_the_run_by_name(tmp_path: Path) -> None:
-    async with engine_stage(tmp_path) as stage:
+UNKNOWN_CONVERSATION = {
+    "type": "result",
+    "subtype": "error_during_execution",
+    "is_error": True,
+    "errors": ["No conversation found with session ID: x"],
+}
+
+
+async def test_a_conversation_that_the_agent_has_lost_breaks_the_session_by_name(tmp_path: Path) -> None:
+    store = WatchedStore([])
+    async with engine_stage(tmp_path, store) as stage:
         session_id, _, process = await stage.running()
         process.end_turn("completed", "done")
         process.exit(0)
         run = stage.engine.start_run(StartRun(session_id=session_id, prompt="more"))
         second = await stage.launcher.next_process()
-        second.say(
-            {
-                "type": "result",
-                "subtype": "error_during_execution",
-                "is_error": True,
-                "errors": ["No conversation found with session ID: x"],
-            }
-        )
+        second.say(UNKNOWN_CONVERSATION)
         second.exit(1)
         assert run.state is RunState.FAILED
         assert run.failure is not None
         assert run.failure.reason == "RESUME_FAILED"
+        view = stage.engine.get_session(session_id)
+        assert view.state is SessionState.BROKEN
+        with pytest.raises(StepRailError, match="SESSION_BROKEN") as refused:
+            stage.engine.start_run(StartRun(session_id=session_id, prompt="again"))
+        assert "No conversation found" in refused.value.metadata["broken_reason"]
+        async with engine_stage(tmp_path, store) as after:
+            after.recover()
+            assert after.engine.get_session(session_id).state is SessionState.BROKEN
+            assert (await after.engine.close_session(session_id, force=False)).state is SessionState.CLOSED
+
+
+async def test_an_agent_that_died_before_it_stored_anything_begins_anew(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await stage.running()
+        process.exit(signal=9)
+        assert stage.engine.get_run(run_id).state is RunState.FAILED
+        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="again"))
+        second = await stage.launcher.next_process()
+        assert any(part.startswith("--resume=") for part in second.argv)
+        second.say(UNKNOWN_CONVERSATION)
+        second.exit(1)
+        third = await stage.launcher.next_process()
+        assert any(part.startswith("--session-id=") for part in third.argv)
+        third.handshake()
+        third.take_prompt()
+        assert third.prompts() == ["again"]
+        assert run.state is RunState.RUNNING
 
 
 async def test_a_second_answer_to_the_handshake_sends_no_second_prompt(tmp_path: Path) -> None:

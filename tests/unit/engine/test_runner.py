@@ -106,7 +106,7 @@ async def test_an_agent_that_waits_for_a_journal_beyond_patience_is_ended_and_it
         view = await stage.engine.wait_run(run_id, attention=False, timeout_ns=5 * SECOND)
         assert view.state is RunState.FAILED
         assert view.failure is not None
-        assert view.failure.reason == "AGENT_EXITED"
+        assert view.failure.reason == "JOURNAL_UNAVAILABLE"
 
 
 async def test_a_run_that_cannot_be_recorded_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

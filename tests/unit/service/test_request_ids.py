@@ -152,3 +152,44 @@ async def test_an_id_is_forgotten_after_a_day() -> None:
     assert await ids.once("me", "key", ONE, acts.giving("b")) == "a"
     clock.at += 1
     assert await ids.once("me", "key", TWO, acts.giving("c")) == "c"
+
+
+async def test_what_takes_no_time_acts_once_too() -> None:
+    clock = Clock()
+    ids, done = RequestIds(clock), []
+
+    def giving(result: str) -> Callable[[], str]:
+        def act() -> str:
+            done.append(result)
+            return result
+
+        return act
+
+    assert [ids.once_now("me", "key", ONE, giving(text)) for text in "ab"] == ["a", "a"]
+    assert [ids.once_now("me", "", ONE, giving(text)) for text in "cd"] == ["c", "d"]
+    with pytest.raises(AlreadyExists):
+        ids.once_now("me", "key", TWO, giving("e"))
+    clock.at += RETENTION_NS + 1
+    assert ids.once_now("me", "key", TWO, giving("f")) == "f"
+    assert done == ["a", "c", "d", "f"]
+
+
+async def test_a_refusal_of_what_takes_no_time_is_not_remembered() -> None:
+    ids = RequestIds(Clock())
+
+    def refuse() -> str:
+        raise WrongState("SESSION_BUSY", "not now")
+
+    with pytest.raises(WrongState):
+        ids.once_now("me", "key", ONE, refuse)
+
+    assert ids.once_now("me", "key", TWO, lambda: "b") == "b"
+
+
+async def test_long_bodies_are_told_apart() -> None:
+    ids = RequestIds(Clock())
+    one, two = (runs_pb2.StopRunRequest(run_id="run", reason="x" * 1000 + end) for end in "ab")
+
+    assert ids.once_now("me", "key", one, lambda: "a") == "a"
+    with pytest.raises(AlreadyExists):
+        ids.once_now("me", "key", two, lambda: "b")

@@ -18,9 +18,9 @@ T = TypeVar("T")
 #: Seconds that a call may take unless it is told otherwise.
 CALL_SECONDS = 30.0
 
-# Only UNAVAILABLE is tried again: what was refused for another reason would be refused again. What makes a session or a
-# run is never tried again by itself: a daemon remembers request ids for as long as it lives, so that one which died after
-# it had acted, and came back, would act twice. The other calls that change something find it changed.
+# Only UNAVAILABLE is tried again: what was refused for another reason would be refused again. What makes a session or
+# a run is never tried again by itself: a daemon remembers request ids for as long as it lives, so that one which died
+# after it had acted, and came back, would act twice. The other calls that change something find it changed.
 _SERVICE_CONFIG = {
     "methodConfig": [
         {
