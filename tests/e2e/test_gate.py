@@ -136,6 +136,24 @@ async def test_an_abort_at_the_gate_makes_no_request_and_the_session_goes_on(dir
         assert results_in(play.endpoint.main_requests()[1]) == calls_up_to(0)
 
 
+async def test_an_agent_killed_before_it_stored_anything_begins_anew_with_the_next_run(
+    directory: Path, claude: Path
+) -> None:
+    script = Script([], then=Step(text="Here I am.", start_delay=2.0))
+    async with stage(directory, claude, script) as play:
+        session_id = await play.session()
+        run = await play.client.start_run(session_id, "Begin.")
+        async for event in play.client.watch_run(run.run_id):
+            if event.run_state_changed.state == events_pb2.RUN_STATE_RUNNING:
+                os.kill(play.daemon.agent_pid(claude), signal.SIGKILL)
+        run = await play.client.wait_run(run.run_id)
+        assert run.failure.reason == "AGENT_EXITED"
+        again = await play.client.start_run(session_id, "Begin again.")
+        again = await play.client.wait_run(again.run_id)
+        assert again.state == events_pb2.RUN_STATE_COMPLETED, again
+        assert again.text == "Here I am."
+
+
 async def test_twenty_kills_of_the_worker_at_the_gate_let_no_request_out_and_leave_no_process(
     directory: Path, claude: Path
 ) -> None:

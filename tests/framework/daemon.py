@@ -105,6 +105,13 @@ permission_mode = "{permission_mode}"
                 return pid
         raise AssertionError(f"there is no worker\n{self.log.read_text()}")
 
+    def agent_pid(self, program: Path) -> int:
+        """Find the agent's own process."""
+        for pid in children_of(self.pid):
+            if Path(f"/proc/{pid}/exe").resolve() == program.resolve():
+                return pid
+        raise AssertionError(f"no process runs {program}\n{self.log.read_text()}")
+
     def descendants(self) -> set[int]:
         """Give everything below the parent process."""
         found: set[int] = set()

@@ -226,10 +226,12 @@ class Conversation:
         place = kinds.rfind(_DECISION_REQUESTED)
         if place >= 0:
             pending = self._facade.get_run(self._run_id).pending_decision
-            if pending is not None and pending.step_id != self._asked:
-                about = entries.id_of_request(found.wire, *_ends(found, place))
-                if about == pending.step_id.encode():
-                    await self._ask(pending, self._step_before(found, place))
+            if (
+                pending is not None
+                and pending.step_id != self._asked
+                and entries.asks_about(found.wire, *_ends(found, place), pending.step_id)
+            ):
+                await self._ask(pending, self._step_before(found, place))
 
     def _step_before(self, found: Slice, place: int) -> bytes | None:
         """Give the step that an entry of a slice asks about, if it is in the slice too."""

@@ -18,7 +18,6 @@ def key(field: int) -> int:
 
 
 _STEP_END: Final = key(events_pb2.Event.STEP_END_FIELD_NUMBER)
-_DECISION_REQUESTED: Final = key(events_pb2.Event.DECISION_REQUESTED_FIELD_NUMBER)
 _DECISION_RECORDED: Final = key(events_pb2.Event.DECISION_RECORDED_FIELD_NUMBER)
 _EVENT: Final = key(1)
 _STEP: Final = key(1)
@@ -84,9 +83,10 @@ def step_of_event(event: bytes) -> bytes:
     return _cut(event, _STEP, *find(event, _STEP_END))
 
 
-def id_of_request(wire: bytes, start: int, end: int) -> bytes:
-    """Give the id of the step that an entry of a batch, a `decision_requested`, is about."""
-    return _cut(wire, _STEP_ID, *find(wire, _DECISION_REQUESTED, *find(wire, _EVENT, start, end)))
+def asks_about(wire: bytes, start: int, end: int, step_id: str) -> bool:
+    """Whether an entry of a batch, a `decision_requested`, is about this step."""
+    # With its length before it, no other id of the entry can be taken for it.
+    return wire.find(b"\x0a" + sized(step_id.encode()), start, end) >= 0
 
 
 def decision_of_entry(wire: bytes, start: int, end: int) -> bytes:

@@ -17,7 +17,7 @@ HEAD = {"seq": 234 << 7 | 1, "time": Timestamp(seconds=5, nanos=7), "session_id"
 EVENTS = [
     events_pb2.Event(**HEAD, step_end=events_pb2.StepEnd(step=STEP)),  # type: ignore[arg-type]
     events_pb2.Event(**HEAD, decision_requested=events_pb2.DecisionRequested(step_id="step-300")),  # type: ignore[arg-type]
-    events_pb2.Event(  # type: ignore[call-arg]
+    events_pb2.Event(
         **HEAD,  # type: ignore[arg-type]
         decision_recorded=events_pb2.DecisionRecorded(step_id="step-300", decision=RECORDED),
     ),
@@ -35,12 +35,18 @@ def test_a_step_is_found_in_an_entry_and_in_an_event() -> None:
 def test_what_is_asked_and_what_was_decided_is_found_by_its_step() -> None:
     recorded = entries.decision_of_entry(WIRE, ENDS[2], ENDS[3])
 
-    assert entries.id_of_request(WIRE, ENDS[1], ENDS[2]) == entries.id_of_decision(recorded) == b"step-300"
+    assert entries.asks_about(WIRE, ENDS[1], ENDS[2], "step-300")
+    assert entries.id_of_decision(recorded) == b"step-300"
     assert events_pb2.DecisionRecorded.FromString(recorded) == EVENTS[2].decision_recorded
 
 
+@pytest.mark.parametrize("other", ["step-30", "step-3000", "tep-300", "run"])
+def test_a_question_about_another_step_is_told_apart(other: str) -> None:
+    assert not entries.asks_about(WIRE, ENDS[1], ENDS[2], other)
+
+
 def test_what_is_not_there_is_empty() -> None:
-    assert entries.id_of_request(WIRE, ENDS[0], ENDS[1]) == b""
+    assert entries.find(WIRE, entries.key(2)) == (len(WIRE), len(WIRE))
 
 
 @pytest.mark.parametrize("verdicts", [[], VERDICTS])
