@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -27,13 +26,9 @@ class Disconnected(Exception):
 
 
 class Call:
-    """One call. `identity` is who calls. A stream writes one message at a time.
+    """One call. `identity` is who calls. A stream writes one message at a time."""
 
-    What a stream sends must be taken in time: the transport may not hold a message for longer than
-    `stalled_reader_ns`. One timer watches all writes of a call, since one for each would cost more than most writes.
-    """
-
-    __slots__ = ("_context", "_refusal", "_scope", "_stall_limit", "_watchdog", "_writing_since", "identity", "refine")
+    __slots__ = ("_context", "_refusal", "_scope", "_stall_limit", "identity", "refine")
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any], stalled_reader_ns: int) -> None:
         self.identity = LOCAL_IDENTITY
@@ -43,8 +38,6 @@ class Call:
         self._stall_limit = stalled_reader_ns / 1e9
         self._scope = anyio.CancelScope()
         self._refusal: StepRailError | None = None
-        self._watchdog: asyncio.TimerHandle | None = None
-        self._writing_since: float | None = None
 
     async def send(self, answer: Answer) -> None:
         """Send a message of a stream, within `interruptible`; returns once the transport took it.
@@ -54,26 +47,14 @@ class Call:
         Raises:
             Disconnected: the client is gone.
         """
-        self._writing_since = time.monotonic()
-        if self._watchdog is None:
-            self._watchdog = asyncio.get_running_loop().call_later(self._stall_limit, self._look_for_stall)
+        # A scope for each message would cost more than most messages do.
+        self._scope.deadline = anyio.current_time() + self._stall_limit
         try:
             await self._context.write(answer)
         except grpc.aio.BaseError:
             raise Disconnected from None
         finally:
-            self._writing_since = None
-
-    def _look_for_stall(self) -> None:
-        since, self._watchdog = self._writing_since, None
-        if since is None:
-            return
-        left = since + self._stall_limit - time.monotonic()
-        if left > 0:
-            self._watchdog = asyncio.get_running_loop().call_later(left, self._look_for_stall)
-        else:
-            message = f"the reader took nothing for {self._stall_limit:g} s; go on from after_seq"
-            self.end(self.refine(Exhausted("READER_STALLED", message)))
+            self._scope.deadline = math.inf
 
     def time_remaining_ns(self) -> int | None:
         """Give the time until the client's deadline; None if it set none."""
@@ -92,15 +73,15 @@ class Call:
 
         Raises:
             StepRailError: what `end` was given.
+            Exhausted: READER_STALLED; the transport took nothing for too long.
         """
-        try:
-            with self._scope:
-                yield
-        finally:
-            if self._watchdog is not None:
-                self._watchdog.cancel()
+        with self._scope:
+            yield
         if self._refusal is not None:
             raise self._refusal
+        if self._scope.cancelled_caught:
+            message = f"the reader took nothing for {self._stall_limit:g} s; go on from after_seq"
+            raise self.refine(Exhausted("READER_STALLED", message))
 
 
 class Calls:
