@@ -76,7 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
         print_problem(f"the journal in {loaded.state_directory} cannot be used: {error}")
         return _code_of(error)
     try:
-        return anyio.run(partial(serve, loaded, store, settings, options.control_fd), backend="asyncio")
+        return anyio.run(
+            partial(serve, loaded, store, settings, options.control_fd),
+            backend="asyncio",
+            backend_options={"use_uvloop": True},
+        )
     finally:
         _close_store(store)
 
@@ -191,6 +195,7 @@ async def serve(loaded: LoadedConfig, store: Store, settings: EngineSettings, co
             _settle_memory()
             async with _signals(life.signalled):
                 tasks.start_soon(_checkpoints, store, engine, name="checkpoints")
+                tasks.start_soon(server.watch_stalls, name="stalled readers")
                 log.info("ready, listening on %s", ", ".join(loaded.config.server.listen))
                 await life.ends.wait()
                 life.ends.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -28,7 +29,7 @@ class Disconnected(Exception):
 class Call:
     """One call. `identity` is who calls. A stream writes one message at a time."""
 
-    __slots__ = ("_context", "_refusal", "_scope", "_stall_limit", "identity", "refine")
+    __slots__ = ("_context", "_refusal", "_scope", "_sending_since", "_stall_limit", "_stalled", "identity", "refine")
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any], stalled_reader_ns: int) -> None:
         self.identity = LOCAL_IDENTITY
@@ -36,6 +37,8 @@ class Call:
         self.refine: Callable[[Exhausted], Exhausted] = _as_it_is
         self._context = context
         self._stall_limit = stalled_reader_ns / 1e9
+        self._sending_since = math.inf
+        self._stalled = False
         self._scope = anyio.CancelScope()
         self._refusal: StepRailError | None = None
 
@@ -47,14 +50,20 @@ class Call:
         Raises:
             Disconnected: the client is gone.
         """
-        # A scope for each message would cost more than most messages do.
-        self._scope.deadline = anyio.current_time() + self._stall_limit
+        # A timer for each message would cost more than most messages do: `Calls.watch_stalls` looks at all of them.
+        self._sending_since = time.monotonic()
         try:
             await self._context.write(answer)
         except grpc.aio.BaseError:
             raise Disconnected from None
         finally:
-            self._scope.deadline = math.inf
+            self._sending_since = math.inf
+
+    def end_if_stalled(self, now: float) -> None:
+        """End the call if the transport has taken nothing of a message for too long; `now` is the monotonic clock."""
+        if now - self._sending_since > self._stall_limit:
+            self._stalled = True
+            self._scope.cancel()
 
     def time_remaining_ns(self) -> int | None:
         """Give the time until the client's deadline; None if it set none."""
@@ -79,15 +88,18 @@ class Call:
             yield
         if self._refusal is not None:
             raise self._refusal
-        if self._scope.cancelled_caught:
+        if self._stalled:
             message = f"the reader took nothing for {self._stall_limit:g} s; go on from after_seq"
             raise self.refine(Exhausted("READER_STALLED", message))
 
 
 class Calls:
-    """The calls under way that wait for something, so that a daemon that goes down can end them."""
+    """The calls under way that wait for something, so that they can be ended: all by a daemon that goes down, one that
+    stalls by the watchdog.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, stalled_reader_ns: int) -> None:
+        self._stall_limit = stalled_reader_ns / 1e9
         self._waiting: set[Call] = set()
         self.draining = False
 
@@ -104,6 +116,14 @@ class Calls:
                 yield
         finally:
             self._waiting.discard(call)
+
+    async def watch_stalls(self) -> None:
+        """End calls whose reader stalls, for ever; a stall is noticed at most an eighth of its bound late."""
+        while True:
+            await anyio.sleep(self._stall_limit / 8)
+            now = time.monotonic()
+            for call in tuple(self._waiting):
+                call.end_if_stalled(now)
 
     def end_all(self) -> None:
         """End every call that waits."""

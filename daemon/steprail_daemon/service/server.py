@@ -52,7 +52,7 @@ class ApiServer:
 
     def __init__(self, facade: Facade, addresses: Sequence[str]) -> None:
         self._addresses = tuple(addresses)
-        self._calls = Calls()
+        self._calls = Calls(facade.limits().stalled_reader_ns)
         self._health = Health()
         request_ids = RequestIds(facade.now)
         verbs = Verbs(facade, request_ids)
@@ -72,6 +72,10 @@ class ApiServer:
         )
         names = [descriptor.full_name for descriptor, _ in self._services]
         reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
+
+    async def watch_stalls(self) -> None:
+        """End streams whose reader takes nothing for too long. To be run as long as the server serves."""
+        await self._calls.watch_stalls()
 
     async def start(self) -> None:
         """Listen.

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
+import anyio.abc
 import anyio.lowlevel
 import grpc.aio
 import msgspec
@@ -27,7 +28,8 @@ def socket() -> Iterator[Path]:
 class Rig:
     """A running server and who stands around it."""
 
-    def __init__(self, socket: Path, facade: FakeFacade, stack: AsyncExitStack) -> None:
+    def __init__(self, socket: Path, facade: FakeFacade, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> None:
+        self._tasks = tasks
         self.socket = socket
         self.facade = facade
         self._stack = stack
@@ -39,6 +41,7 @@ class Rig:
     async def serve(self) -> ApiServer:
         server = ApiServer(self.facade, [self.address])
         await server.start()
+        self._tasks.start_soon(server.watch_stalls)
         self._stack.push_async_callback(server.stop, 0.2)
         return server
 
@@ -60,11 +63,12 @@ RigFactory = Callable[..., Awaitable[Rig]]
 
 @pytest.fixture
 async def make_rig(socket: Path) -> AsyncIterator[RigFactory]:
-    async with AsyncExitStack() as stack:
+    async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+        stack.callback(tasks.cancel_scope.cancel)
 
         async def make(**limits: int) -> Rig:
             changed: LimitsView = msgspec.structs.replace(LIMITS, **limits)
-            return Rig(socket, FakeFacade(changed), stack)
+            return Rig(socket, FakeFacade(changed), stack, tasks)
 
         yield make
 

@@ -23,7 +23,7 @@ LATER = {
 
 
 def services() -> dict[str, tuple[ServiceDescriptor, object]]:
-    facade, calls = FakeFacade(), Calls()
+    facade, calls = FakeFacade(), Calls(10**9)
     ids = RequestIds(facade.now)
     return {
         "AgentService": (agents_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(facade, calls)),
@@ -38,7 +38,7 @@ def services() -> dict[str, tuple[ServiceDescriptor, object]]:
 @pytest.mark.parametrize("name", list(LATER))
 def test_every_call_is_implemented_or_known_to_come_later(name: str) -> None:
     descriptor, implementation = services()[name]
-    handlers = ServiceHandlers(descriptor, implementation, Calls(), 10**9)
+    handlers = ServiceHandlers(descriptor, implementation, Calls(10**9), 10**9)
 
     expected = {method.name for method in descriptor.methods} - LATER[name]
     assert {method.rpartition("/")[2] for method in handlers.methods} == expected
