@@ -69,6 +69,9 @@ from steprail_daemon.engine.host import AgentHost
 from steprail_daemon.engine.ledger import Ledger, not_written
 from steprail_daemon.engine.world import World
 
+#: Calls of one message: a step is given as one message of the API, which has a bound.
+MAX_CALLS = 256
+
 _AGENT_COMMANDS = frozenset({SendPrompt, AnswerBoundary, AnswerPermission, Interrupt})
 _SIGNS_OF_A_REQUEST = frozenset({MessageStarted, MessageEnded, ToolStarted})
 
@@ -330,6 +333,10 @@ class SessionRunner:
             return
         number = len(run.view.steps) + 1
         step = self._assembly.complete(event, number, run.view.run_id, self._at)
+        if len(step.tool_calls) > MAX_CALLS:
+            problem = f"a message has {len(step.tool_calls)} tool calls; at most {MAX_CALLS} are taken"
+            self._drive(ProtocolFailed(problem))
+            return
         past_gate, self._gate_shut = self._gate_shut, True
         self._drive(StepCompleted(event.boundary_id, step, self.view.steps_before + number, past_gate))
 

@@ -94,9 +94,7 @@ class Call:
 
 
 class Calls:
-    """The calls under way that wait for something, so that they can be ended: all by a daemon that goes down, one that
-    stalls by the watchdog.
-    """
+    """The calls under way that wait for something, so that they can be ended: by a drain, or one that stalls."""
 
     def __init__(self, stalled_reader_ns: int) -> None:
         self._stall_limit = stalled_reader_ns / 1e9

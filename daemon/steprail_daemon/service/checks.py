@@ -39,6 +39,17 @@ def text(field: str, value: str, limit: int) -> str:
     return value
 
 
+def printable(field: str, value: str, limit: int) -> str:
+    """Give a text of at most `limit` bytes without control characters, such as one that goes into a command line.
+
+    Raises:
+        Invalid: FIELD_INVALID.
+    """
+    if any(character < " " or character == "\x7f" for character in value):
+        raise invalid(field, "has a control character; none are accepted")
+    return text(field, value, limit)
+
+
 def identifier(field: str, value: str) -> str:
     """Give an id, which must be there.
 

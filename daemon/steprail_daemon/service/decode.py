@@ -47,7 +47,7 @@ def create_session(request: sessions_pb2.CreateSessionRequest, identity: str) ->
         cwd=checks.text("cwd", request.cwd, REASON),
         labels=checks.labels("labels", request.labels),
         permission_mode=checks.choice("permission_mode", mode, PermissionMode, None) if mode else None,
-        model=checks.text("model", request.model, NAME),
+        model=checks.printable("model", request.model, NAME),
         identity=identity,
     )
 

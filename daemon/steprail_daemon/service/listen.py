@@ -45,7 +45,11 @@ def make_room(path: Path) -> None:
     Raises:
         OSError: somebody listens there, something else is there, or the directory cannot be made.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"cannot listen on {path}: {path.parent} cannot be made: {error.strerror}"
+        raise _refused(error.errno or errno.EIO, problem) from error
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

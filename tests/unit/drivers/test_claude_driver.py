@@ -114,7 +114,16 @@ def test_the_probe_says_which_version_it_is_and_why_it_will_not_do(
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("", "empty"), (" \n\t", "empty"), ("/clear", "command"), ("  /compact now", "command"), ("a/b", ""), ("go", "")],
+    [
+        ("", "empty"),
+        (" \n\t", "empty"),
+        ("/clear", "command"),
+        ("  /compact now", "command"),
+        ("a/b", ""),
+        ("go", ""),
+        ("\ufeff", "empty"),
+        ("\ufeff/cost", "command"),
+    ],
 )
 def test_a_prompt_that_the_model_would_not_get_is_refused(text: str, problem: str) -> None:
     said = DRIVER.prompt_problem(text)

@@ -13,6 +13,7 @@ from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import SECOND, RunState, SessionState, StepGate
 from steprail_daemon.engine.drain import drain
 from steprail_daemon.engine.facade import CreateSession, DeciderRequest, StartRun
+from steprail_daemon.engine.runner import MAX_CALLS
 from steprail_daemon.journal.store import Batch, JournalError
 
 pytestmark = pytest.mark.anyio
@@ -315,3 +316,16 @@ async def test_the_first_events_of_a_run_after_a_held_one_belong_to_its_first_st
             event for event in stage.events(session_id) if event.run_id == run.run_id and event.HasField("tool_start")
         ]
         assert [event.step_number for event in started] == [1]
+
+
+async def test_a_message_with_more_calls_than_a_step_can_show_is_a_named_failure(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await stage.running()
+        lines = [line for number in range(MAX_CALLS + 1) for line in step_lines(str(number))]
+        process.say(*lines, boundary_line("0", "gate-1"))
+        view = stage.engine.get_run(run_id)
+        assert view.failure is not None
+        assert view.failure.reason == "PROTOCOL_ERROR"
+        assert str(MAX_CALLS) in view.failure.message
+        await stage.until(lambda: process.exited)
+        stage.engine.start_run(StartRun(session_id=session_id, prompt="next"))

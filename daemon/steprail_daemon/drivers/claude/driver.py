@@ -54,8 +54,10 @@ class ClaudeDriver:
 
     def prompt_problem(self, text: str) -> str:
         """Refuse what the model would not get as a prompt."""
-        if not text.strip():
+        # JavaScript's blanks, which the CLI goes by, have one that Python's have not.
+        bare = text.replace("\ufeff", " ").strip()
+        if not bare:
             return "the prompt is empty"
-        if text.lstrip().startswith("/"):
+        if bare.startswith("/"):
             return "a prompt that begins with '/' is a command to Claude Code, which does not go by its step gate"
         return ""
