@@ -1,3 +1,11 @@
+"""What every request's fields have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from steprail_daemon.core.errors import Invalid
+from steprail_daemon.service import checks
 
 
 @pytest.mark.parametrize("value", ["a\0b", "a\nb", "\x7f"])
