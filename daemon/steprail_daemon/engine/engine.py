@@ -381,7 +381,7 @@ class Engine:
         runner = self._runner_of_run(run_id)
         place = runner.places[run_id]
         with journal_reads():
-            return read_steps(self._world.store, runner.session_no, place, after_number=after_number, limit=limit)
+            return read_steps(self._world, runner.session_no, place, after_number=after_number, limit=limit)
 
     async def wait_run(self, run_id: str, *, attention: bool, timeout_ns: int) -> RunView:
         """See `Facade`."""

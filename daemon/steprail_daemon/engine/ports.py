@@ -118,6 +118,12 @@ class EventEncoder(Protocol):
 class Encoders(Protocol):
     """Makes encoders."""
 
+    #: As of each encoder.
+    kinds: Mapping[type, int]
+
+    def event_of(self, entry: bytes) -> bytes:
+        """Give the public event within one entry of a batch."""
+
     def for_session(self, session_id: str) -> EventEncoder:
         """Make the encoder of one session."""
 
@@ -143,7 +149,3 @@ class RecordCodec(Protocol):
         Raises:
             journal.store.JournalError: they are damaged or of an unknown version.
         """
-
-
-Observe = Callable[[str, float, Mapping[str, str]], None]
-"""A measurement: name of the metric, value, labels."""

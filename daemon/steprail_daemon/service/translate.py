@@ -139,6 +139,15 @@ class SessionEncoder:
 class WireEncoders:
     """Makes encoders; see `engine.ports.Encoders`."""
 
+    kinds: Mapping[type, int] = KINDS
+
+    def event_of(self, entry: bytes) -> bytes:
+        """Take the tag and the length off an entry: a byte, then a varint, whose last byte is below 128."""
+        at = 1
+        while entry[at] & 0x80:
+            at += 1
+        return entry[at + 1 :]
+
     def for_session(self, session_id: str) -> SessionEncoder:
         """Make the encoder of one session."""
         return SessionEncoder(session_id)
