@@ -36,6 +36,7 @@ def test_what_only_its_parent_s_number_ties_to_a_cli_is_known_from_the_scan_befo
     with Harness() as harness:
         # While another CLI runs, orphans of nobody are left alone.
         harness.spawn("other", "echo")
+        harness.said("other", "ready")
         harness.spawn("cli", "scrubbed-child")
         children = harness.said("cli", "children")
         harness.tell("shut_down", name="cli", ladder=["kill"])
@@ -50,6 +51,7 @@ def test_what_an_earlier_scan_tied_to_a_cli_stays_tied_when_it_becomes_an_orphan
         harness.spawn("cli", "scrubbed-child")
         children = harness.said("cli", "children")
         harness.spawn("other", "echo")
+        harness.said("other", "ready")
         # SIGCONT does nothing to a process that runs; to find the tree's processes, the parent scans.
         harness.tell("raw", packet='{"type":"signal","id":1,"signal":18,"scope":"tree"}')
         harness.tell("close_stdin", name="cli")
