@@ -12,6 +12,8 @@ A step is one message of the model with its tool calls and their results. The ag
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from steprail_daemon.core.events import BoundaryReached, MessageEnded, PassiveEvent, ToolEnded, ToolStarted
 from steprail_daemon.core.model import (
     FinishReason,
@@ -74,6 +76,15 @@ class StepAssembly:
                 self._calls[event.call.call_id] = event.call
         elif type(event) is MessageEnded and not (event.parent_call_id or event.subagent_id):
             self._message(event)
+
+    def extend(self, events: Iterable[PassiveEvent]) -> None:
+        """Take parts, as `feed` does: most chunks are results of tools and nothing else."""
+        results, feed = self._results, self.feed
+        for event in events:
+            if type(event) is ToolEnded and not event.parent_call_id and not event.subagent_id:
+                results[event.result.call_id] = event.result
+            else:
+                feed(event)
 
     def _message(self, event: MessageEnded) -> None:
         if event.text:

@@ -7,6 +7,7 @@ wait for that: the facts are committed alone first (`take_facts`), the answer is
 from __future__ import annotations
 
 from array import array
+from itertools import accumulate
 
 from steprail_daemon.core.events import PassiveEvent
 from steprail_daemon.core.records import Fact, Record, StepEnded
@@ -77,6 +78,11 @@ class BatchBuilder:
         self.seq += 1
         self._events.append(event)
 
+    def extend(self, events: list[PassiveEvent]) -> None:
+        """Add public events."""
+        self.seq += len(events)
+        self._events += events
+
     def add_fact(self, fact: Fact) -> None:
         """Add a fact: its record and, if it is public, its event."""
         self._facts.append(fact)
@@ -120,20 +126,10 @@ class BatchBuilder:
         encoder.begin(self._at, self._run_id, self._step_number)
         if self._kept:
             encoder.keep(self._kept)
-        encode = encoder.encode
-        seq = self._first_seq
-        entries = []
-        kinds = bytearray()
-        ends = array("I")
-        size = 0
-        for event in events:
-            entry = encode(seq, event)
-            seq += 1
-            entries.append(entry)
-            kinds.append(kind_of[type(event)])
-            size += len(entry)
-            ends.append(size)
-        batch = self._batch(self.seq, bytes(kinds), ends.tobytes(), b"".join(entries), self._encoded_records())
+        entries = list(map(encoder.encode, range(self._first_seq, self.seq + 1), events))
+        kinds = bytes(map(kind_of.__getitem__, map(type, events)))
+        ends = array("I", accumulate(map(len, entries))).tobytes()
+        batch = self._batch(self.seq, kinds, ends, b"".join(entries), self._encoded_records())
         batch.opens_session = self.opens_session
         batch.opens_run = self.opens_run
         batch.ends_run = self.ends_run

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
@@ -39,6 +40,7 @@ from steprail_daemon.core.events import (
     BoundaryReached,
     MessageEnded,
     MessageStarted,
+    PassiveEvent,
     PermissionAsked,
     PromptConfirmed,
     PromptSent,
@@ -239,16 +241,24 @@ class SessionRunner:
             self.ledger.put_off(lambda: self.agent_said(events))
             return
         self._begin_run()
-        add, feed = self._builder.add, self._assembly.feed
+        if not self._gate_shut and PASSIVE_EVENTS.issuperset(map(type, events)):
+            # Nearly every chunk: parts of messages and results of tools, which change no state.
+            passive = cast("list[PassiveEvent]", events)
+            self._builder.extend(passive)
+            self._assembly.extend(passive)
+        else:
+            self._one_by_one(events)
+        self._settle()
+
+    def _one_by_one(self, events: list[AgentEvent]) -> None:
         for event in events:
             if type(event) in PASSIVE_EVENTS:
                 if self._gate_shut and type(event) in _SIGNS_OF_A_REQUEST:
                     self._past_gate(event)
-                add(event)  # type: ignore[arg-type]
-                feed(event)  # type: ignore[arg-type]
+                self._builder.add(event)  # type: ignore[arg-type]
+                self._assembly.feed(event)  # type: ignore[arg-type]
             else:
                 self._active(event)
-        self._settle()
 
     def agent_failed_to_start(self, failure: Failure) -> None:
         """See `HostListener`."""

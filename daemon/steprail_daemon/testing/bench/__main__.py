@@ -28,8 +28,12 @@ _ALL = ("1", "2", "3", "4", "5", "7")
 @click.option("numbers", "--row", type=click.Choice(_ALL), multiple=True, help="Only this row; may be repeated.")
 @click.option("--quick", is_flag=True, help="One small round: shows that everything runs, its figures mean little.")
 @click.option("json_file", "--json", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures there.")
-def main(*, numbers: tuple[str, ...], quick: bool, json_file: Path | None) -> None:
-    """Measure the daemon beside the least that the same work costs on this machine."""
+@click.option("--strict", is_flag=True, help="End with 1 if a target is missed. For a machine that is quiet.")
+def main(*, numbers: tuple[str, ...], quick: bool, json_file: Path | None, strict: bool) -> None:
+    """Measure the daemon beside the least that the same work costs on this machine.
+
+    Whatever the figures, it fails if an event is missing, out of order, or not in the journal.
+    """
     begun = time.monotonic()
     wanted = frozenset(numbers or _ALL)
     machine = describe_machine()
@@ -50,7 +54,7 @@ def main(*, numbers: tuple[str, ...], quick: bool, json_file: Path | None) -> No
     missed = [row.number for row in rows if row.missed]
     if missed:
         click.echo(f"missed: {', '.join(missed)}", err=True)
-        sys.exit(1)
+        sys.exit(1 if strict else 0)
 
 
 def _say(text: str) -> None:
