@@ -111,6 +111,8 @@ class BatchBuilder:
                 return None
         whole = self._codec.to_whole_record
         records = [record for record in map(whole, facts) if record is not None]
+        if not records:
+            return None
         return self._batch(self._first_seq - 1, b"", b"", b"", self._codec.encode_records(records))
 
     def facts_committed(self) -> None:

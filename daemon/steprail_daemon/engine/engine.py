@@ -378,10 +378,11 @@ class Engine:
 
     def steps(self, run_id: str, after_number: int, limit: int) -> list[StoredStep]:
         """See `Facade`."""
-        runner = self._runner_of_run(run_id)
+        view = self.get_run(run_id)
+        runner = self._session_of_run[run_id]
         place = runner.places[run_id]
         with journal_reads():
-            return read_steps(self._world, runner.session_no, place, after_number=after_number, limit=limit)
+            return read_steps(self._world, runner.session_no, place, view, after_number=after_number, limit=limit)
 
     async def wait_run(self, run_id: str, *, attention: bool, timeout_ns: int) -> RunView:
         """See `Facade`."""

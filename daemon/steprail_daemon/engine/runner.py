@@ -183,8 +183,7 @@ class SessionRunner:
         except BaseException:
             self._builder.drop()
             raise
-        self._settle()
-        if self.ledger.stalled:
+        if not self._settle():
             raise not_written("it was not recorded yet")
 
     def close(self) -> None:
@@ -425,15 +424,20 @@ class SessionRunner:
 
     # --- commit, then act, then publish -----------------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _settle(self) -> bool:
+        """Commit, act, publish; whether the facts are committed, their events being only a matter of time."""
+        recorded = False
         if self._answers:
             self._answers = False
-            if self.ledger.commit_facts():
+            recorded = self.ledger.commit_facts()
+            if recorded:
                 self._act()
         if self.ledger.commit():
+            recorded = True
             if self._commands:
                 self._act()
             self._sync_state()
+        return recorded
 
     def _act(self) -> None:
         commands, self._commands = self._commands, []

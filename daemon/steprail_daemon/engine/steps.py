@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 from steprail_daemon.core.records import StepEnded
+from steprail_daemon.core.views import RunView
 from steprail_daemon.engine.broker import SLICE_BYTES
 from steprail_daemon.engine.facade import StoredStep
 from steprail_daemon.engine.runner import RunPlace
@@ -12,15 +13,16 @@ from steprail_daemon.engine.world import World
 from steprail_daemon.journal.store import Batch
 
 
-def read_steps(world: World, session_no: int, place: RunPlace, *, after_number: int, limit: int) -> list[StoredStep]:
-    """Give at most `limit` steps after `after_number`.
+def read_steps(
+    world: World, session_no: int, place: RunPlace, view: RunView, *, after_number: int, limit: int
+) -> list[StoredStep]:
+    """Give at most `limit` steps after `after_number`, of those that `view` has.
 
     The nth step's event of a run is step n, since numbers have no gaps.
 
     Raises:
         JournalError: the store could not be read.
     """
-    view = place.view
     kind = world.encoders.kinds[StepEnded]
     found: list[StoredStep] = []
     number = 0

@@ -10,9 +10,9 @@ import pytest
 from tests.unit.engine.stage import WatchedStore, boundary_line, engine_stage, step_lines
 
 from steprail_daemon.core.errors import StepRailError
-from steprail_daemon.core.model import SECOND, RunState, SessionState, StepGate
+from steprail_daemon.core.model import SECOND, Decision, DecisionAction, RunState, SessionState, StepGate
 from steprail_daemon.engine.drain import drain
-from steprail_daemon.engine.facade import CreateSession, DeciderRequest, StartRun
+from steprail_daemon.engine.facade import CreateSession, DeciderRequest, LimitsRequest, StartRun
 from steprail_daemon.engine.runner import MAX_CALLS
 from steprail_daemon.journal.store import Batch, JournalError
 
@@ -329,3 +329,67 @@ async def test_a_message_with_more_calls_than_a_step_can_show_is_a_named_failure
         assert str(MAX_CALLS) in view.failure.message
         await stage.until(lambda: process.exited)
         stage.engine.start_run(StartRun(session_id=session_id, prompt="next"))
+
+
+async def test_a_boundary_of_a_process_that_is_being_ended_is_no_affair_of_the_next_run(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await stage.running(limits=LimitsRequest(hard_timeout_ns=SECOND // 50))
+        process.lingers = True
+        await stage.until(lambda: stage.engine.get_run(run_id).ended)
+        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="next"))
+        process.step("late", "gate-9")
+        answer = process.answers()["gate-9"]
+        assert isinstance(answer, dict)
+        assert answer["continue"] is False
+        process.exit(143)
+        second = await stage.launcher.next_process()
+        second.handshake()
+        assert second.prompts() == ["next"]
+        assert not run.ended
+
+
+class RefusesEvents(WatchedStore):
+    """A store that is full as soon as the facts of a decision are in."""
+
+    full = False
+
+    def append(self, batch: Batch) -> None:
+        """Commit facts, refuse events."""
+        if self.full and batch.kinds:
+            raise JournalError("disk full")
+        super().append(batch)
+
+
+async def test_a_decision_whose_facts_are_recorded_is_accepted_although_its_events_have_to_wait(tmp_path: Path) -> None:
+    store = RefusesEvents([])
+    async with engine_stage(tmp_path, store) as stage:
+        _, run_id, process = await stage.running(decider=DeciderRequest())
+        process.step("a", "gate-1")
+        pending = stage.engine.get_run(run_id).pending_decision
+        assert pending is not None
+        store.full = True
+
+        def decide() -> Decision:
+            action = DecisionAction.CONTINUE
+            return stage.engine.submit_decision(run_id, pending.step_id, action, identity="", reason="", error="")
+
+        assert decide().action is DecisionAction.CONTINUE
+        assert process.answers()["gate-1"] == {}
+        store.full = False
+        await stage.until(lambda: len(stage.engine.steps(run_id, 0, 5)) == 1)
+
+
+async def test_while_the_journal_refuses_steps_show_no_decision_that_is_not_recorded(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        _, run_id, process = await stage.running(decider=DeciderRequest())
+        process.step("a", "gate-1")
+        pending = stage.engine.get_run(run_id).pending_decision
+        assert pending is not None
+        stage.store.broken = True
+        with pytest.raises(StepRailError, match="JOURNAL_UNAVAILABLE"):
+            stage.engine.submit_decision(
+                run_id, pending.step_id, DecisionAction.CONTINUE, identity="", reason="", error=""
+            )
+        (step,) = stage.engine.steps(run_id, 0, 5)
+        assert step.decision is None
+        assert "gate-1" not in process.answers()
