@@ -54,8 +54,14 @@ class Server:
         default_words=f'["{USER_LISTEN[0]}"], as root ["{ROOT_LISTEN[0]}"]',
         sample=f'["{USER_LISTEN[0]}"]',
     )
-    max_sessions: int = _key(values.Whole(1, 10_000), 64, "Sessions that are not closed. More are TOO_MANY_SESSIONS.")
-    max_processes: int = _key(values.Whole(1, 1_000), 32, "Agent processes at one time. More are TOO_MANY_SESSIONS.")
+    max_sessions: int = _key(
+        values.Whole(1, 10_000), 64, "Sessions that are neither closed nor suspended. More are TOO_MANY_SESSIONS."
+    )
+    max_processes: int = _key(
+        values.Whole(1, 1_000),
+        32,
+        "Agent processes at one time. The one that was idle for longest gives way; if none is idle: TOO_MANY_SESSIONS.",
+    )
     workspace_roots: tuple[str, ...] = _key(
         values.Items(values.directory(), 1, 100),
         ["."],

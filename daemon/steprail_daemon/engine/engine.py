@@ -178,12 +178,19 @@ class Engine:
         self._require_process(beside)
 
     def _require_process(self, beside: int = 0) -> None:
-        processes = sum(runner.host.up for runner in self._sessions.values()) + self._pending_sessions - beside
+        """See that there is room for one process more; the one that was idle for longest gives way to it."""
+        # One that is being ended is on its way out, within the bounds of the ladder.
+        up = [runner for runner in self._sessions.values() if runner.host.up and not runner.host.ending]
         most = self._world.settings.max_processes
-        if processes >= most:
+        if len(up) + self._pending_sessions - beside < most:
+            return
+        idle = [runner for runner in up if runner.run is None and runner.host.ready and runner.view.capabilities.resume]
+        if not idle:
             raise Exhausted(
-                "TOO_MANY_SESSIONS", f"{processes} agents are running, server.max_processes is {most}; close a session"
+                "TOO_MANY_SESSIONS",
+                f"{len(up)} agents are at work, server.max_processes is {most}; wait for one to end",
             )
+        min(idle, key=lambda runner: runner.view.last_active_at).end_idle("its process gave way to another session's")
 
     def get_session(self, session_id: str) -> SessionView:
         """See `Facade`."""

@@ -117,6 +117,8 @@ class SessionRunner:
         self._broken = view.state_reason if view.state is SessionState.BROKEN else ""
         self._at = 0
         self._state_reason = ""
+        #: Why the process is being ended although nothing is wrong.
+        self._end_reason = ""
         self.on_run_edge: Callable[[], None] = lambda: None
 
     # --- verbs ------------------------------------------------------------------------------------------------------
@@ -286,7 +288,8 @@ class SessionRunner:
             self._gate_shut = False
             self.host.start(resume=self._has_conversation())
         else:
-            self._without_agent(event, f"the agent's process ended: {_how(event)}")
+            reason, self._end_reason = self._end_reason, ""
+            self._without_agent(event, reason or f"the agent's process ended: {_how(event)}")
 
     def _without_agent(self, event: RunEvent, reason: str) -> None:
         self._gate_shut = False
@@ -512,8 +515,12 @@ class SessionRunner:
             self._idle_timer = self.world.loop.call_later(seconds, self.world.guarded(self._idle_too_long))
 
     def _idle_too_long(self) -> None:
-        self._idle_timer = None
+        self.end_idle("it was idle for processes.idle_timeout")
+
+    def end_idle(self, reason: str) -> None:
+        """End the process of a session without a run; the next run resumes."""
         if self.run is None:
+            self._end_reason = reason
             self.host.end()
 
     # --- a journal that refuses -------------------------------------------------------------------------------------

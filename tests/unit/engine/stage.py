@@ -249,6 +249,7 @@ class Stage:
         *,
         idle_timeout_ns: int,
         prompt_timeout_ns: int,
+        max_processes: int,
     ) -> None:
         self.directory = directory
         self.store = store
@@ -268,7 +269,7 @@ class Stage:
             agents=(agent,),
             workspace_roots=(str(directory),),
             max_sessions=4,
-            max_processes=4,
+            max_processes=max_processes,
             max_steps=100,
             hard_timeout_ns=3600 * SECOND,
             decision_timeout_ns=600 * SECOND,
@@ -347,6 +348,7 @@ async def engine_stage(
     *,
     idle_timeout_ns: int = 3600 * SECOND,
     prompt_timeout_ns: int = 30 * SECOND,
+    max_processes: int = 4,
 ) -> AsyncIterator[Stage]:
     """Set the stage, and end what tasks are left."""
     diary: list[str] = store.diary if store is not None else []
@@ -358,6 +360,7 @@ async def engine_stage(
             tasks,
             idle_timeout_ns=idle_timeout_ns,
             prompt_timeout_ns=prompt_timeout_ns,
+            max_processes=max_processes,
         )
         yield stage
         assert stage.crashes == []

@@ -299,6 +299,23 @@ async def test_processes_are_counted_with_those_that_are_about_to_start(tmp_path
         assert {error.reason for error in refused} == {"TOO_MANY_SESSIONS"}
 
 
+async def test_the_process_that_was_idle_for_longest_gives_way_to_a_new_one(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path, max_processes=2) as stage:
+        first_session, _, first = await stage.running()
+        first.end_turn("completed", "done")
+        second_session, _, second = await stage.running()
+        await stage.session()
+        assert first.exited
+        assert not second.exited
+        view = stage.engine.get_session(first_session)
+        assert view.state is SessionState.SUSPENDED
+        assert "gave way" in view.state_reason
+        assert stage.engine.get_session(second_session).state is SessionState.RUNNING
+        stage.engine.start_run(StartRun(session_id=first_session, prompt="back"))
+        with pytest.raises(StepRailError, match="TOO_MANY_SESSIONS"):
+            await stage.engine.create_session(CreateSession(agent="claude", cwd=str(stage.directory)))
+
+
 async def test_the_first_events_of_a_run_after_a_held_one_belong_to_its_first_step(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         session_id, run_id, process = await stage.running(decider=DeciderRequest())
