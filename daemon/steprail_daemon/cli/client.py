@@ -38,6 +38,9 @@ class Daemon(Protocol):
     async def list_sessions(self) -> list[Message]:
         """Give all sessions, newest first."""
 
+    async def get_session(self, session_id: str) -> Message:
+        """Give a session."""
+
     async def close_session(self, session_id: str, *, force: bool) -> Message:
         """End a session."""
 

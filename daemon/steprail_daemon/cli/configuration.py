@@ -6,9 +6,14 @@ Imported only by commands that read it: a version or a help needs no TOML.
 from __future__ import annotations
 
 import os
+import re
+
+import click
 
 from steprail_daemon.cli.problems import ConfigProblem
 from steprail_daemon.config.load import ConfigError, LoadedConfig, load_config
+
+_SOCKET = re.compile(r"unix:(//)?/[^/].*", re.DOTALL)
 
 
 def load(
@@ -27,8 +32,16 @@ def load(
 
 
 def named_address(flag: str | None) -> str | None:
-    """Give the address that a flag or $STEPRAIL_ADDRESS names, if one does."""
-    return flag or os.environ.get("STEPRAIL_ADDRESS") or None
+    """Give the address that a flag or $STEPRAIL_ADDRESS names, if one does.
+
+    Raises:
+        click.BadParameter: it is of no form that is accepted.
+    """
+    address = flag or os.environ.get("STEPRAIL_ADDRESS") or None
+    if address is not None and not _SOCKET.fullmatch(address):
+        problem = f"{address!r} is no address; accepted: unix: and an absolute path, as in unix:/run/steprail.sock"
+        raise click.BadParameter(problem, param_hint="--address" if flag else "$STEPRAIL_ADDRESS")
+    return address
 
 
 def find_address(flag: str | None) -> str:

@@ -34,9 +34,9 @@ async def open_daemon(address: str) -> AsyncIterator[Daemon]:
     """Connect to a daemon.
 
     Raises:
-        Problem: nothing listens on its socket. For other addresses the first call tells.
+        Problem: nothing listens on its socket.
     """
-    if address.startswith("unix:") and not await listens(address):
+    if not await listens(address):
         advice = "start one with `steprail serve`, or name another address with --address or $STEPRAIL_ADDRESS"
         raise Problem(f"no daemon listens on {address}; {advice}")
     async with Client(address) as client:
@@ -63,6 +63,11 @@ class ClientDaemon(Daemon):
         """Give all sessions."""
         with _translated():
             return [to_plain(session) for session in await self._client.list_sessions()]
+
+    async def get_session(self, session_id: str) -> Message:
+        """Give a session."""
+        with _translated():
+            return to_plain(await self._client.get_session(session_id))
 
     async def close_session(self, session_id: str, *, force: bool) -> Message:
         """End a session."""

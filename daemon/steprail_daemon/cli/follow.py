@@ -34,6 +34,9 @@ class Output(Protocol):
     def ended(self, run: Message) -> None:
         """It has ended."""
 
+    def denied(self) -> int:
+        """How many denied tool calls were shown to somebody who may want to know how to allow them."""
+
     def note(self, text: str) -> None:
         """Something about this command, not about the run."""
 
@@ -43,6 +46,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._view = LiveView()
+        self._denied = 0
 
     def began(self, run: Message) -> None:
         """Say the ids."""
@@ -50,6 +54,8 @@ class Lines:
 
     def happened(self, event: Message) -> None:
         """Print the event's lines."""
+        result = event.get("tool_end", {}).get("result", {})
+        self._denied += result.get("outcome") == "TOOL_OUTCOME_DENIED"
         for line in self._view.lines(event):
             click.echo(line)
 
@@ -57,6 +63,10 @@ class Lines:
         """Print how it ended."""
         for line in end_lines(run):
             click.echo(line)
+
+    def denied(self) -> int:
+        """Give the number so far."""
+        return self._denied
 
     def note(self, text: str) -> None:
         """Print it apart from the run."""
@@ -77,6 +87,10 @@ class JsonLines:
     def ended(self, run: Message) -> None:
         """Print the run."""
         say_json({"run": run})
+
+    def denied(self) -> int:
+        """Give none: a program reads the events."""
+        return 0
 
     def note(self, text: str) -> None:
         """Keep stdout to objects."""
@@ -150,7 +164,7 @@ async def follow_new(daemon: Daemon, start: Callable[[], Awaitable[Message]], ou
         async for event in daemon.watch_run(run["run_id"]):
             output.happened(event)
         run = await daemon.get_run(run["run_id"])
-        output.ended(run)
+        await show_end(daemon, run, output)
     return status_of(run)
 
 
@@ -181,7 +195,7 @@ async def follow_asking(
         tasks.cancel_scope.cancel()
         if not has_ended(run):
             run = await daemon.get_run(run["run_id"])
-        output.ended(run)
+        await show_end(daemon, run, output)
     return status_of(run)
 
 
@@ -195,6 +209,22 @@ async def _ask(control: Control, request: Message, person: Person, output: Outpu
         await control.decide(step["step_id"], go_on=bool(go_on))
     if scope.cancelled_caught:
         output.note("decided elsewhere")
+
+
+async def show_end(daemon: Daemon, run: Message, output: Output) -> None:
+    """Show how a run ended, and what allows more where its tools were denied."""
+    output.ended(run)
+    if not (count := output.denied()):
+        return
+    try:
+        session = await daemon.get_session(run["session_id"])
+    except Problem:
+        # The run has been shown to its end, and advice is not worth another status.
+        return
+    if session.get("permission_mode") != "PERMISSION_MODE_BYPASS":
+        were = "call was" if count == 1 else "calls were"
+        allows = "--permission-mode accept_edits allows edits, bypass everything"
+        output.note(f"{count} tool {were} denied; {allows}")
 
 
 def status_of(run: Message) -> int:

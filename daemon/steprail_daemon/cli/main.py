@@ -7,6 +7,8 @@ from importlib import import_module
 
 import click
 
+from steprail_daemon.cli.stdout import guard_stdout
+
 # In the order of the help, each with its first sentence, so that the help imports none of them. A command's file is
 # named like it, but `continue`, which Python does not allow.
 COMMANDS = {
@@ -53,7 +55,20 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _tell_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Do what the command `version` does, and end."""
+    del param
+    if value:
+        command = cli.get_command(ctx, "version")
+        assert command is not None
+        ctx.invoke(command, as_json=False)
+        ctx.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_tell_version, help="Print the version."
+)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Run coding agents, stop them exactly at a step boundary, and go on.
@@ -67,4 +82,5 @@ def cli(ctx: click.Context) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    guard_stdout()
     cli(prog_name="steprail")

@@ -16,14 +16,22 @@ MAX_PATH_BYTES: Final = 107
 _PREFIX: Final = "unix:"
 
 
+class CannotListen(OSError):
+    """An address cannot be served. Its text is the sentence alone; `errno` is the kernel's number."""
+
+    def __str__(self) -> str:
+        """Give the sentence."""
+        return str(self.strerror)
+
+
 def socket_path(address: str) -> Path:
     """Give the path of the socket of an address.
 
     Raises:
-        OSError: the address is none that is served.
+        CannotListen: the address is none that is served.
     """
     if not address.startswith(_PREFIX):
-        raise _refused(
+        raise CannotListen(
             errno.EPROTONOSUPPORT,
             f"cannot listen on {address!r}: accepted are unix:/path addresses; TCP needs a token or TLS, which this"
             " version does not have",
@@ -31,9 +39,9 @@ def socket_path(address: str) -> Path:
     name = address.removeprefix(_PREFIX)
     path = Path(name.removeprefix("//") if name.startswith("///") else name)
     if not path.is_absolute():
-        raise _refused(errno.EINVAL, f"cannot listen on {address!r}: the path must be absolute, as in unix:/run/x.sock")
+        raise CannotListen(errno.EINVAL, f"cannot listen on {address!r}: the path must be absolute, as in unix:/run/x.sock")
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
-        raise _refused(
+        raise CannotListen(
             errno.ENAMETOOLONG, f"cannot listen on {address!r}: a socket's path has at most {MAX_PATH_BYTES} bytes"
         )
     return path
@@ -43,21 +51,21 @@ def make_room(path: Path) -> None:
     """Make the directory, open to its owner alone, and remove the socket of a daemon that is dead.
 
     Raises:
-        OSError: somebody listens there, something else is there, or the directory cannot be made.
+        CannotListen: somebody listens there, something else is there, or the directory cannot be made.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         problem = f"cannot listen on {path}: {path.parent} cannot be made: {error.strerror}"
-        raise _refused(error.errno or errno.EIO, problem) from error
+        raise CannotListen(error.errno or errno.EIO, problem) from error
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise _refused(errno.EEXIST, f"cannot listen on {path}: a file is there that is no socket; remove it")
+        raise CannotListen(errno.EEXIST, f"cannot listen on {path}: a file is there that is no socket; remove it")
     if _answers(path):
-        raise _refused(errno.EADDRINUSE, f"cannot listen on {path}: another daemon serves there; stop it first")
+        raise CannotListen(errno.EADDRINUSE, f"cannot listen on {path}: another daemon serves there; stop it first")
     path.unlink()
 
 
@@ -86,7 +94,3 @@ def owner_only() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-def _refused(number: int, message: str) -> OSError:
-    return OSError(number, message)

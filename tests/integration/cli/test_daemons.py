@@ -142,7 +142,25 @@ def test_a_reader_that_goes_away_is_no_error(alone: Steprail) -> None:
         check=False,
     )
     os.close(writing)
-    assert done.stderr == b""
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["config", "print"], ["runs"], ["run", "{}"]])
+def test_a_full_disk_is_one_sentence(arguments: list[str], steprail: Steprail) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [STEPRAIL, *arguments],
+            env=steprail.environment,
+            cwd=steprail.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+    said = "steprail: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def shown_on_a_terminal(steprail: Steprail, **environment: str) -> bytes:

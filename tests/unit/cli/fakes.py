@@ -53,6 +53,7 @@ class FakeDaemon(Daemon):
     agents: list[Message] = field(default_factory=list)
     steps: list[Message] = field(default_factory=list)
     control: FakeControl | None = None
+    mode: str = "ASK"
 
     def _note(self, what: str) -> None:
         self.asked.append(what)
@@ -68,6 +69,9 @@ class FakeDaemon(Daemon):
 
     async def list_sessions(self) -> list[Message]:
         return [{"session_id": "ses_1", "agent": "claude", "state": "SESSION_STATE_IDLE", "cwd": "/w"}]
+
+    async def get_session(self, session_id: str) -> Message:
+        return {"session_id": session_id, "permission_mode": f"PERMISSION_MODE_{self.mode}"}
 
     async def close_session(self, session_id: str, *, force: bool) -> Message:
         self._note(f"close {session_id} force={force}")

@@ -187,3 +187,27 @@ def test_a_refusal_is_one_sentence_with_its_reason(invoke: Invoke) -> None:
     result = invoke(OnlySessions(), "show", "run_9")
     assert (result.exit_code, result.stderr) == (1, "steprail: there is no run run_9 (RUN_NOT_FOUND)\n")
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("address", ["nowhere", "unix:run/x.sock", "unix://host/x.sock", "unix:", "127.0.0.1:4711"])
+def test_an_address_that_is_no_socket_is_wrong_usage(
+    address: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = f"{address!r} is no address; accepted: unix: and an absolute path, as in unix:/run/steprail.sock\n"
+    for arguments in (["runs"], ["run", "Hi"]):
+        result = invoke(FakeDaemon(), *arguments, "--address", address)
+        assert (result.exit_code, result.stderr) == (2, f"Error: Invalid value for --address: {said}")
+    monkeypatch.setenv("STEPRAIL_ADDRESS", address)
+    result = invoke(FakeDaemon(), "runs")
+    assert (result.exit_code, result.stderr) == (2, f"Error: Invalid value for $STEPRAIL_ADDRESS: {said}")
+
+
+@pytest.mark.parametrize("address", ["unix:/run/x.sock", "unix:///run/x.sock"])
+def test_a_socket_is_an_address_in_both_forms(address: str, invoke: Invoke) -> None:
+    assert invoke(FakeDaemon(), "agents", "--address", address).exit_code == 0
+
+
+def test_show_of_a_session_names_the_commands_that_take_one(invoke: Invoke) -> None:
+    result = invoke(FakeDaemon(), "show", "ses_1")
+    assert result.exit_code == 2
+    assert "`steprail watch ses_1` shows it, `steprail runs --session ses_1` lists its runs" in result.stderr

@@ -170,3 +170,29 @@ async def test_a_refused_decision_is_said(tmp_path: Path, capsys: pytest.Capture
     await follow_asking(FakeDaemon(), given(control), Lines(), Terminal(descriptor))
     os.close(descriptor)
     assert "refused: DECISION_NOT_PENDING: too late" in capsys.readouterr().err
+
+
+def denied(*outcomes: str) -> list[Message]:
+    return [{"tool_end": {"result": {"outcome": f"TOOL_OUTCOME_{outcome}"}}} for outcome in outcomes]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "mode", "said"),
+    [
+        (["DENIED", "SUCCEEDED"], "ASK", "1 tool call was denied; "),
+        (["DENIED", "DENIED"], "ACCEPT_EDITS", "2 tool calls were denied; "),
+        (["DENIED"], "BYPASS", ""),
+        (["FAILED"], "ASK", ""),
+    ],
+)
+async def test_denied_tools_end_with_what_allows_them(
+    outcomes: list[str], mode: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await follow_new(FakeDaemon(denied(*outcomes), mode=mode), started, Lines())
+    advice = "--permission-mode accept_edits allows edits, bypass everything\n"
+    assert click.unstyle(capsys.readouterr().err) == (said + advice if said else "")
+
+
+async def test_denied_tools_are_left_to_the_reader_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    await follow_new(FakeDaemon(denied("DENIED")), started, JsonLines())
+    assert capsys.readouterr().err == ""

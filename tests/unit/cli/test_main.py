@@ -29,7 +29,7 @@ def imported_by(*arguments: str) -> set[str]:
     return set(modules)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["config", "print", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["--version"], ["config", "print", "--help"]])
 def test_a_command_that_calls_no_daemon_imports_nothing_heavy(arguments: list[str]) -> None:
     assert imported_by(*arguments).isdisjoint(HEAVY)
 
@@ -66,6 +66,18 @@ def test_version_is_that_of_the_package() -> None:
     result = CliRunner().invoke(cli, ["version", "--json"])
     assert json.loads(result.output) == {"version": "0.1.0"}
     assert CliRunner().invoke(cli, ["version"]).output == "steprail 0.1.0\n"
+    assert CliRunner().invoke(cli, ["--version"]).output == "steprail 0.1.0\n"
+
+
+def test_the_demonstration_leaves_a_directory_alone_that_is_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "steprail.toml").write_text("mine")
+    result = CliRunner().invoke(cli, ["demo", "--directory", str(tmp_path)])
+    said = f"steprail: {tmp_path} is not empty; --directory takes a directory that is new or empty\n"
+    assert (result.exit_code, result.stderr) == (1, said)
+    assert [path.name for path in tmp_path.iterdir()] == ["steprail.toml"]
+    assert (tmp_path / "steprail.toml").read_text() == "mine"
+    result = CliRunner().invoke(cli, ["demo", "--directory", str(tmp_path / "steprail.toml")])
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
 
 
 @pytest.fixture

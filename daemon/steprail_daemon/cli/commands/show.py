@@ -17,6 +17,9 @@ from steprail_daemon.cli.output import readable_lines, say_json, shorten
 @json_option
 def command(*, run_id: str, address: str | None, as_json: bool) -> None:
     """Print a run and its steps."""
+    if run_id.startswith("ses_"):
+        advice = f"`steprail watch {run_id}` shows it, `steprail runs --session {run_id}` lists its runs"
+        raise click.BadParameter(f"{run_id} is a session; {advice}", param_hint="RUN")
 
     async def show(daemon: Daemon) -> None:
         run = await daemon.get_run(run_id)

@@ -6,7 +6,7 @@ import click
 
 from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon
-from steprail_daemon.cli.follow import output_for, status_of
+from steprail_daemon.cli.follow import output_for, show_end, status_of
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.problems import Refused
 
@@ -36,7 +36,7 @@ def command(*, name: str, address: str | None, as_json: bool) -> None:
         async for event in daemon.watch_run(name):
             output.happened(event)
         run = await daemon.get_run(name)
-        output.ended(run)
+        await show_end(daemon, run, output)
         return status_of(run)
 
     raise click.exceptions.Exit(call(address, watch))
