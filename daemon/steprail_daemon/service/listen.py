@@ -39,7 +39,9 @@ def socket_path(address: str) -> Path:
     name = address.removeprefix(_PREFIX)
     path = Path(name.removeprefix("//") if name.startswith("///") else name)
     if not path.is_absolute():
-        raise CannotListen(errno.EINVAL, f"cannot listen on {address!r}: the path must be absolute, as in unix:/run/x.sock")
+        raise CannotListen(
+            errno.EINVAL, f"cannot listen on {address!r}: the path must be absolute, as in unix:/run/x.sock"
+        )
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise CannotListen(
             errno.ENAMETOOLONG, f"cannot listen on {address!r}: a socket's path has at most {MAX_PATH_BYTES} bytes"

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import anyio
+import pytest
 from tests.framework.daemon import STEPRAIL, Daemon
 from tests.framework.liveness import marked, wait_gone
 from tests.integration.cli.conftest import LIMIT, Steprail, lines_until

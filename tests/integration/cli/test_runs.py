@@ -138,6 +138,18 @@ def test_leaving_a_watch_leaves_the_run_alone(shared: Steprail) -> None:
     assert running.returncode == 11
 
 
+def test_a_reader_that_goes_away_ends_the_command_and_leaves_the_run_alone(shared: Steprail) -> None:
+    running = shared.start("run", MANY_STEPS)
+    run_id = run_of(lines_until(running, "run ")[-1])
+    with running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert (running.wait(LIMIT), running.stderr.read()) == (1, "")
+    assert objects(shared.run("show", run_id, "--json").stdout)[0]["run"]["state"] == "RUN_STATE_RUNNING"
+    shared.run("abort", run_id)
+
+
 def test_a_failed_run_has_status_1_and_its_reason(shared: Steprail) -> None:
     done = shared.run("run", json.dumps({"steps": 2, "crash_in_step": 1}))
     assert done.returncode == 1

@@ -1,5 +1,6 @@
 """What `steprail serve` prepares, and the command line of the parent process that it becomes."""
 
+import errno
 import fcntl
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from steprail_daemon.cli.problems import ConfigProblem
 from steprail_daemon.config.load import LoadedConfig
 from steprail_daemon.config.schema import Config
 from steprail_daemon.parent.options import read_options
+from steprail_daemon.service.listen import CannotListen, make_room
 
 
 def test_the_state_directory_is_made_for_its_owner_only(tmp_path: Path) -> None:
@@ -52,3 +54,12 @@ def test_the_parent_understands_its_command_line(tmp_path: Path) -> None:
     assert (options.backoff_first, options.backoff_longest, options.log_json) == (0.5, 30.0, True)
     worker = [sys.executable, "-P", "-m", "steprail_daemon.daemon", "--state-dir", str(tmp_path)]
     assert options.worker == [*worker, "--config", str(tmp_path / "c.toml"), "--set", "limits.max_steps=5"]
+
+
+def test_a_socket_that_cannot_be_made_is_told_in_a_sentence_alone(tmp_path: Path) -> None:
+    path = tmp_path / "x.sock"
+    path.touch()
+    with pytest.raises(CannotListen) as caught:
+        make_room(path)
+    assert str(caught.value) == f"cannot listen on {path}: a file is there that is no socket; remove it"
+    assert caught.value.errno == errno.EEXIST

@@ -13,7 +13,10 @@ from steprail_daemon.cli.problems import Problem
 
 @click.command()
 @click.option(
-    "--directory", metavar="DIR", type=click.Path(path_type=Path), help="Play there, and keep what is made; new or empty."
+    "--directory",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Play there, and keep what is made; new or empty.",
 )
 def command(*, directory: Path | None) -> None:
     """Show one stopped and continued run on this machine, without any account.
