@@ -51,6 +51,32 @@ def assistant_line(message_id: str, call_ids: list[str]) -> bytes:
     return encode(line | {"uuid": _UUID, "timestamp": _TIMESTAMP})
 
 
+def stream_line(event: dict[str, Any]) -> bytes:
+    """Give a line of a message as it is streamed, which the CLI writes beside the message's own lines."""
+    line = {"type": "stream_event", "event": event, "parent_tool_use_id": None, "session_id": _SESSION}
+    return encode(line | {"uuid": _UUID})
+
+
+def streamed_message(message_id: str, call_id: str) -> bytes:
+    """Give a message with one tool call as the CLI writes it with `--include-partial-messages`."""
+    message: dict[str, Any] = {"id": message_id, "type": "message", "role": "assistant", "model": MODEL, "content": []}
+    message |= {"stop_reason": None, "usage": {"input_tokens": 100, "output_tokens": 1}}
+    block = {"type": "tool_use", "id": call_id, "name": "Bash", "input": {}}
+    part = {"type": "input_json_delta", "partial_json": '{"command": "ls -l", "description": "look"}'}
+    end = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 20}}
+    return b"".join(
+        [
+            stream_line({"type": "message_start", "message": message}),
+            stream_line({"type": "content_block_start", "index": 0, "content_block": block}),
+            stream_line({"type": "content_block_delta", "index": 0, "delta": part}),
+            assistant_line(message_id, [call_id]),
+            stream_line({"type": "content_block_stop", "index": 0}),
+            stream_line(end),
+            stream_line({"type": "message_stop"}),
+        ]
+    )
+
+
 def result_line(call_id: str) -> bytes:
     """Give the result of a tool, about 450 bytes."""
     block = {"tool_use_id": call_id, "type": "tool_result", "content": OUTPUT, "is_error": False}
@@ -153,7 +179,7 @@ class Agent:
         for number in range(count):
             call_id = f"toolu_{number:010d}"
             request_id = f"request-{number}"
-            step = assistant_line(f"msg_{number}", [call_id]) + result_line(call_id)
+            step = streamed_message(f"msg_{number}", call_id) + result_line(call_id)
             boundary = boundary_line(request_id, call_id, self._callback_id)
             if gap:
                 write_all(step)
