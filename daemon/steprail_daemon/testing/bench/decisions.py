@@ -70,8 +70,21 @@ class DecisionBench:
                 self._say(f"decisions: round {number + 1} of {size.rounds}")
                 for gap_ns in (0, GAP_NS):
                     for name, waits in _in_turn(limits, subjects):
-                        self._note(name, gap_ns, waits(size.spaced_steps if gap_ns else size.steps, gap_ns))
+                        self._note(name, gap_ns, self._measured(waits, gap_ns))
+        if "rule" in self._kinds:
+            self._synced()
         return [row for gap_ns in (GAP_NS, 0) for row in self._table(gap_ns)]
+
+    def _measured(self, waits: Waits, gap_ns: int) -> list[int]:
+        return waits(self._size.spaced_steps if gap_ns else self._size.steps, gap_ns)
+
+    def _synced(self) -> None:
+        """Measure with FULL by itself: its waits for the disk would be felt by whatever is measured beside it."""
+        self._say("decisions: FULL")
+        with serving(self._directory / "full", synchronous="full") as full:
+            for _ in range(self._size.rounds):
+                for gap_ns in (0, GAP_NS):
+                    self._note("rule, FULL", gap_ns, self._measured(full.steps, gap_ns))
 
     def _subjects(self, stack: ExitStack) -> dict[str, Waits]:
         subjects: dict[str, Waits] = {}
@@ -82,7 +95,6 @@ class DecisionBench:
         normal = stack.enter_context(serving(self._directory / "decisions"))
         if "rule" in self._kinds:
             subjects["rule"] = normal.steps
-            subjects["rule, FULL"] = stack.enter_context(serving(self._directory / "full", synchronous="full")).steps
         if "client" in self._kinds:
             subjects["client"] = normal.steps_with_client
         return subjects
