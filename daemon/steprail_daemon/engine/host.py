@@ -54,6 +54,7 @@ class AgentHost:
         self._resumed = False
         self._failure: Failure | None = None
         self._start_timer: asyncio.TimerHandle | None = None
+        self._handlers = _Handlers(self, world.crash)
         self._gone = asyncio.Event()
         self._gone.set()
         self._ending = False
@@ -124,10 +125,11 @@ class AgentHost:
                 resume=self._resumed,
             )
         )
+        handlers = self._handlers = _Handlers(self, world.crash)
         try:
             _make_directories(plan.directories)
             process = await world.launcher.spawn(
-                plan.argv, {**agent.environment, **plan.environment}, view.cwd, _Handlers(self, world.crash)
+                plan.argv, {**agent.environment, **plan.environment}, view.cwd, handlers
             )
         except OSError as error:
             self._not_started(f"{agent.command[0]} could not be started: {_why(error)}")
@@ -207,10 +209,14 @@ class AgentHost:
         if self._codec is None or not self._codec.eof_is_safe():
             ladder = ladder.without(RungKind.EOF)
 
+        handlers = self._handlers
+
         async def climb_down() -> None:
             await process.shut_down(ladder)
             if self._process is process:
-                # Even the kill was not confirmed. Whoever waits for the exit must not wait for ever.
+                # Even the kill was not confirmed. Whoever waits for the exit must not wait for ever; what the process
+                # may still say is no affair of the next one's.
+                handlers.silence()
                 log.error("the agent of %s did not die: process %d", self._view.session_id, process.pid)
                 self.on_exit(_UNKNOWN)
 
@@ -292,27 +298,35 @@ class AgentHost:
 class _Handlers:
     """Ties the callbacks of one process to its host. An exception there is a bug, and nobody else would hear of it."""
 
-    __slots__ = ("_crash", "_host")
+    __slots__ = ("_crash", "_host", "_silenced")
 
     def __init__(self, host: AgentHost, crash: Callable[[Exception], None]) -> None:
         self._host = host
         self._crash = crash
+        self._silenced = False
+
+    def silence(self) -> None:
+        """Pass nothing on any more: the process was given up."""
+        self._silenced = True
 
     def on_stdout(self, data: bytes) -> None:
         try:
-            self._host.on_stdout(data)
+            if not self._silenced:
+                self._host.on_stdout(data)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the daemon
             self._crash(error)
 
     def on_stdout_eof(self) -> None:
         try:
-            self._host.on_stdout_eof()
+            if not self._silenced:
+                self._host.on_stdout_eof()
         except Exception as error:  # noqa: BLE001
             self._crash(error)
 
     def on_exit(self, status: ExitStatus) -> None:
         try:
-            self._host.on_exit(status)
+            if not self._silenced:
+                self._host.on_exit(status)
         except Exception as error:  # noqa: BLE001
             self._crash(error)
 

@@ -6,7 +6,6 @@ happens meanwhile is put off. After `journal_patience_ns` the owner is told, onc
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -46,7 +45,6 @@ class Ledger:
         self._put_off: list[Callable[[], None]] = []
         self._stalled_since: int | None = None
         self._impatient = False
-        self._retry_timer: asyncio.TimerHandle | None = None
 
     @property
     def stalled(self) -> bool:
@@ -140,7 +138,7 @@ class Ledger:
 
     def _retry_later(self) -> None:
         seconds = self._world.settings.journal_retry_ns / 1e9
-        self._retry_timer = self._world.loop.call_later(seconds, self._world.guarded(self._retry))
+        self._world.loop.call_later(seconds, self._world.guarded(self._retry))
 
     def _retry(self) -> None:
         since = self._stalled_since

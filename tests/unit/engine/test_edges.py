@@ -76,6 +76,24 @@ async def test_an_agent_that_cannot_be_killed_does_not_keep_close_or_drain_waiti
         assert view.failure is not None
 
 
+async def test_the_late_exit_of_a_process_that_was_given_up_does_not_end_its_successor(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await stage.running()
+        process.immortal = True
+        process.say({"type": "control_request", "request_id": "r", "request": "not an object"})
+        await stage.until(lambda: stage.engine.get_run(run_id).ended)
+        await stage.until(lambda: not stage.runner(session_id).host.up)
+        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="next"))
+        second = await stage.launcher.next_process()
+        second.handshake()
+        second.take_prompt()
+        process.say(*step_lines("ghost"))
+        process.exit(signal=9)
+        assert run.state is RunState.RUNNING
+        assert stage.runner(session_id).host.ready
+        assert not [event for event in stage.events(session_id) if event.tool_start.call.call_id == "toolu_ghost"]
+
+
 async def test_a_drain_ends_although_the_journal_refuses(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         await stage.running()
