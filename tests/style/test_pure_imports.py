@@ -33,6 +33,7 @@ PURE_STANDARD_LIBRARY = {
     "operator",
     "posixpath",
     "re",
+    "shlex",
     "string",
     "textwrap",
     "types",

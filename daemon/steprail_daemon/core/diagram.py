@@ -12,7 +12,7 @@ Table = Mapping[tuple[RunState, type], Row]
 
 def as_text(table: Table = TABLE) -> str:
     """Give one line per row, in the table's order: state, event, states afterwards. REFUSED: the event is an error."""
-    lines = [f"{state.name:<18} {event.__name__:<18} -> {_afterwards(row)}" for (state, event), row in table.items()]
+    lines = [f"{state.name:<20} {event.__name__:<20} -> {_afterwards(row)}" for (state, event), row in table.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,8 @@
      ├─ Exhausted                 a limit is reached
      ├─ Unavailable               not now
      ├─ OutOfRange                a cursor that is no more, or not yet
-     └─ Denied                    not allowed
+     ├─ Denied                    not allowed
+     └─ Unauthenticated           who calls is not known
 
 One class per gRPC status, one `reason` per row of the API's table: few classes, data on them. Each constructor takes
 the reason first, so that a search for a reason finds where it is raised.
@@ -61,6 +62,10 @@ class OutOfRange(StepRailError):
 
 class Denied(StepRailError):
     """CWD_NOT_ALLOWED, FORBIDDEN."""
+
+
+class Unauthenticated(StepRailError):
+    """TOKEN_MISSING, TOKEN_INVALID."""
 
 
 class IllegalTransition(RuntimeError):

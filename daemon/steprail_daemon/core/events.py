@@ -8,16 +8,25 @@ exit) comes from the engine. Each input of the machine is handed over together w
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from steprail_daemon.core.model import (
+    Capabilities,
+    ContextWindowKind,
     Cost,
     DecisionAction,
     DecisionSource,
     Failure,
+    FileChange,
     FinishReason,
     MessageKind,
+    PermissionAlternative,
+    PermissionAnswer,
+    QuestionItem,
+    QuestionItemAnswer,
+    RateLimitKind,
     Step,
     ToolCall,
     ToolKind,
@@ -25,6 +34,11 @@ from steprail_daemon.core.model import (
     TurnEndReason,
     Usage,
 )
+from steprail_daemon.core.policy import ASK_PEOPLE, Ruling
+from steprail_daemon.core.usage import NO_COST, NO_USAGE
+
+if TYPE_CHECKING:
+    from steprail_daemon.core.stops.expressions import ExpressionResult
 
 # --- the agent, passive -------------------------------------------------------------------------------------------
 
@@ -78,13 +92,69 @@ class ToolEnded(msgspec.Struct, frozen=True, gc=False):
 
 
 class UsageReported(msgspec.Struct, frozen=True, gc=False):
-    """Tokens and money used since the last such event."""
+    """Tokens and money used since the last such event. `side_request`: by a title, a summary or the like."""
 
     usage: Usage | None
     cost: Cost | None
     model: str = ""
     subagent_id: str = ""
     parent_call_id: str = ""
+    side_request: bool = False
+
+
+class ToolUpdated(msgspec.Struct, frozen=True, gc=False):
+    """How far a tool call is, in words; an empty field says nothing new."""
+
+    call_id: str
+    title: str = ""
+    progress: str = ""
+    subagent_id: str = ""
+    parent_call_id: str = ""
+
+
+class OutputProduced(msgspec.Struct, frozen=True, gc=False):
+    """A part of a tool's output, from `offset` (in bytes of UTF-8) on."""
+
+    call_id: str
+    offset: int
+    text: str
+    subagent_id: str = ""
+    parent_call_id: str = ""
+
+
+class FileModified(msgspec.Struct, frozen=True, gc=False):
+    """A file changed, as the agent reports it. `path` as the agent gave it."""
+
+    path: str
+    change: FileChange
+    call_id: str = ""
+    subagent_id: str = ""
+    parent_call_id: str = ""
+
+
+class PlanProposed(msgspec.Struct, frozen=True, gc=False):
+    """The agent shows a plan. `permission_id` is the agent's own of the permission that accepts it, if it waits."""
+
+    text: str
+    permission_id: str = ""
+
+
+class RateLimited(msgspec.Struct, frozen=True, gc=False):
+    """The provider refused a request. Notices that refuse nothing are not this. `http_status` 0 is unknown."""
+
+    kind: RateLimitKind
+    provider: str = ""
+    model: str = ""
+    http_status: int = 0
+    retry_after_ns: int | None = None
+
+
+class ContextWindowChanged(msgspec.Struct, frozen=True, gc=False):
+    """The model's context was compacted or is nearly full. Tokens are None if unknown."""
+
+    kind: ContextWindowKind
+    used_tokens: int | None = None
+    limit_tokens: int | None = None
 
 
 class AgentErrorReported(msgspec.Struct, frozen=True, gc=False):
@@ -108,7 +178,13 @@ PassiveEvent = (
     | MessageEnded
     | ToolStarted
     | ToolEnded
+    | ToolUpdated
+    | OutputProduced
     | UsageReported
+    | FileModified
+    | PlanProposed
+    | RateLimited
+    | ContextWindowChanged
     | AgentErrorReported
     | RawReceived
 )
@@ -120,7 +196,13 @@ PASSIVE_EVENTS: frozenset[type] = frozenset(
         MessageEnded,
         ToolStarted,
         ToolEnded,
+        ToolUpdated,
+        OutputProduced,
         UsageReported,
+        FileModified,
+        PlanProposed,
+        RateLimited,
+        ContextWindowChanged,
         AgentErrorReported,
         RawReceived,
     }
@@ -151,12 +233,14 @@ class BoundaryReached(msgspec.Struct, frozen=True):
 
     `usage` and `cost` are of the step just completed, None where the agent does not say.
     `call_ids` are the calls of the step in the model's order, where the agent lists them.
+    `held` False: the agent does not wait for an answer, it only told that the step is complete (an inexact gate).
     """
 
     boundary_id: str
     call_ids: tuple[str, ...] = ()
     usage: Usage | None = None
     cost: Cost | None = None
+    held: bool = True
 
 
 class BoundaryCancelled(msgspec.Struct, frozen=True):
@@ -166,7 +250,10 @@ class BoundaryCancelled(msgspec.Struct, frozen=True):
 
 
 class PermissionAsked(msgspec.Struct, frozen=True):
-    """The agent asks for leave to use a tool and waits. `tool_kind` UNKNOWN is judged like OTHER."""
+    """The agent asks for leave to use a tool and waits. `tool_kind` UNKNOWN is judged like OTHER.
+
+    `permission_id` is the agent's own. The engine adds the `ruling` of policy before the run sees it.
+    """
 
     permission_id: str
     call_id: str
@@ -174,12 +261,43 @@ class PermissionAsked(msgspec.Struct, frozen=True):
     arguments_json: str
     subagent_id: str = ""
     tool_kind: ToolKind = ToolKind.UNKNOWN
+    title: str = ""
+    ruling: Ruling = ASK_PEOPLE
+
+
+class PermissionWithdrawn(msgspec.Struct, frozen=True):
+    """The agent no longer wants an answer to its permission `permission_id`, its own id."""
+
+    permission_id: str
+
+
+class QuestionAsked(msgspec.Struct, frozen=True):
+    """The agent asks a person something and waits. `question_id` is the agent's own."""
+
+    question_id: str
+    items: tuple[QuestionItem, ...]
+    call_id: str = ""
+    subagent_id: str = ""
+
+
+class QuestionWithdrawn(msgspec.Struct, frozen=True):
+    """The agent no longer wants an answer to its question `question_id`, its own id."""
+
+    question_id: str
+
+
+class ModelChanged(msgspec.Struct, frozen=True):
+    """The agent confirmed that it uses `model` from its next request on; `error` says why it does not."""
+
+    model: str
+    error: str = ""
 
 
 class TurnEnded(msgspec.Struct, frozen=True):
     """The agent is done with the prompt. `reason_raw` is its own word, `failure` says what went wrong with ERROR.
 
-    `text` is the last message of the main loop. `usage` and `cost` are of this turn.
+    `text` is the last message of the main loop, `finish_reason` why that ended, which the engine adds. `usage` and
+    `cost` are of this turn. `denied`: a denied permission ended it without a message.
     """
 
     reason: TurnEndReason
@@ -188,6 +306,8 @@ class TurnEnded(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     usage: Usage | None = None
     cost: Cost | None = None
+    denied: bool = False
+    finish_reason: FinishReason = FinishReason.UNKNOWN
 
 
 class ProtocolFailed(msgspec.Struct, frozen=True):
@@ -199,8 +319,21 @@ class ProtocolFailed(msgspec.Struct, frozen=True):
 # --- the engine ---------------------------------------------------------------------------------------------------
 
 
+class TurnCame(msgspec.Struct, frozen=True):
+    """The run left the queue and is the session's live one.
+
+    `capabilities` are the session's. `steps_before`, `usage_before` and `cost_before` are of the session's earlier
+    runs, as in `SessionView`: NO_USAGE and NO_COST where nothing was used, None where it is not known.
+    """
+
+    capabilities: Capabilities
+    steps_before: int = 0
+    usage_before: Usage | None = NO_USAGE
+    cost_before: Cost | None = NO_COST
+
+
 class PromptSent(msgspec.Struct, frozen=True):
-    """The run's prompt was handed to the agent's process."""
+    """The run's prompt is about to be handed to the agent's process."""
 
     prompt_id: str
 
@@ -208,14 +341,24 @@ class PromptSent(msgspec.Struct, frozen=True):
 class StepCompleted(msgspec.Struct, frozen=True):
     """A step is whole and the agent waits for `boundary_id`.
 
-    `session_steps` counts the session's completed steps, this one included. `past_gate`: the answer to the boundary
-    before had not been sent, so the gate did not hold there.
+    `past_gate`: the answer to the boundary before had not been sent, so the gate did not hold there. `held` as in
+    `BoundaryReached`.
     """
 
     boundary_id: str
     step: Step
-    session_steps: int
     past_gate: bool = False
+    held: bool = True
+
+
+class RulesEvaluated(msgspec.Struct, frozen=True):
+    """The expressions that `EvaluateExpressions` named were evaluated: one result for each, in that order.
+
+    `evaluation_id` is that of the command; results that are no longer wanted are ignored.
+    """
+
+    evaluation_id: int
+    results: tuple[ExpressionResult, ...]
 
 
 class ActivityPastGate(msgspec.Struct, frozen=True):
@@ -265,6 +408,50 @@ class DecisionSubmitted(msgspec.Struct, frozen=True):
     identity: str
     reason: str = ""
     error: str = ""
+    guidance: str = ""
+    model: str = ""
+
+
+class DecidersChanged(msgspec.Struct, frozen=True):
+    """So many deciders are registered now."""
+
+    count: int
+
+
+class PermissionAnswered(msgspec.Struct, frozen=True):
+    """A client answered a permission, named by its public id. With `alternative` the answer is ALLOW_ONCE of that."""
+
+    permission_id: str
+    answer: PermissionAnswer
+    identity: str
+    reason: str = ""
+    alternative: PermissionAlternative | None = None
+
+
+class QuestionAnswered(msgspec.Struct, frozen=True):
+    """A client answered a question, named by its public id; `answers` None: it declined."""
+
+    question_id: str
+    answers: tuple[QuestionItemAnswer, ...] | None
+    identity: str
+
+
+class SteerSubmitted(msgspec.Struct, frozen=True):
+    """A client gave a text for the running turn."""
+
+    steer_id: str
+    text: str
+    identity: str
+
+
+class AgentSilent(msgspec.Struct, frozen=True):
+    """The agent gave no sign of life for `silence_ns` although it had the word."""
+
+    silence_ns: int
+
+
+class DrainWindowEnding(msgspec.Struct, frozen=True):
+    """The window of a drain ends soon: whoever is still asked has no more time."""
 
 
 class Timer(IntEnum):
@@ -275,6 +462,9 @@ class Timer(IntEnum):
     STOP = 3
     ABORT = 4
     PROMPT = 5
+    QUEUE = 6
+    PERMISSION = 7
+    DISCONNECT = 8
 
 
 class TimerFired(msgspec.Struct, frozen=True):
@@ -288,19 +478,30 @@ class DaemonRestarted(msgspec.Struct, frozen=True):
 
 
 RunEvent = (
-    PromptSent
+    TurnCame
+    | PromptSent
     | PromptConfirmed
     | StepCompleted
+    | RulesEvaluated
     | BoundaryCancelled
     | ActivityPastGate
     | PermissionAsked
+    | PermissionWithdrawn
+    | QuestionAsked
+    | QuestionWithdrawn
     | TurnEnded
     | ProtocolFailed
     | AgentStartFailed
     | AgentExited
+    | AgentSilent
     | StopRequested
     | AbortRequested
     | DecisionSubmitted
+    | DecidersChanged
+    | PermissionAnswered
+    | QuestionAnswered
+    | SteerSubmitted
+    | DrainWindowEnding
     | TimerFired
     | DaemonRestarted
 )
@@ -312,6 +513,10 @@ AgentEvent = (
     | BoundaryReached
     | BoundaryCancelled
     | PermissionAsked
+    | PermissionWithdrawn
+    | QuestionAsked
+    | QuestionWithdrawn
+    | ModelChanged
     | TurnEnded
     | ProtocolFailed
 )

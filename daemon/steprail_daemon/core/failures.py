@@ -82,6 +82,18 @@ def prompt_not_taken(limit_ns: int) -> Failure:
     return Failure(reason="AGENT_UNRESPONSIVE", message=message, fault=FailureFault.AGENT)
 
 
+def queue_timeout(limit_ns: int) -> Failure:
+    """The run was not begun in time."""
+    message = f"the run waited longer than its queue_timeout of {limit_ns / SECOND:g} s"
+    return Failure(reason="QUEUE_TIMEOUT", message=message, fault=FailureFault.CLIENT, retryable=True)
+
+
+def silent(silence_ns: int) -> Failure:
+    """The agent had the word and showed no sign of life."""
+    message = f"the agent gave no sign of life for {silence_ns / SECOND:g} s; its process was ended"
+    return Failure(reason="AGENT_UNRESPONSIVE", message=message, fault=FailureFault.AGENT)
+
+
 def unresponsive(what: str, limit_ns: int) -> Failure:
     """The agent did not react."""
     message = f"the agent did not confirm the {what} within {limit_ns / SECOND:g} s; its process was ended"
@@ -91,6 +103,12 @@ def unresponsive(what: str, limit_ns: int) -> Failure:
 def decider_error(message: str) -> Failure:
     """A client reported that it could not decide."""
     return Failure(reason="DECIDER_ERROR", message=message, fault=FailureFault.CLIENT)
+
+
+def rule_error(rule_id: str, message: str) -> Failure:
+    """An expression of a stop rule went wrong."""
+    message = f"the expression of rule {rule_id!r} went wrong: {message}"
+    return Failure(reason="RULE_ERROR", message=message, fault=FailureFault.CLIENT)
 
 
 def daemon_restarted() -> Failure:

@@ -183,6 +183,38 @@ class OnUnknown(IntEnum):
     STOP = 3
 
 
+class ToolCallScope(IntEnum):
+    """Where a tool call is looked for."""
+
+    STEP = 1
+    RUN = 2
+
+
+class ToolOutcomeFilter(IntEnum):
+    """Which results of a tool call match. ANY includes a cancelled call."""
+
+    ANY = 1
+    SUCCEEDED = 2
+    FAILED = 3
+    DENIED = 4
+
+
+class TokenCounting(IntEnum):
+    """Which tokens are counted. UNCACHED: input and output without cached input."""
+
+    TOTAL = 1
+    INPUT = 2
+    OUTPUT = 3
+    UNCACHED = 4
+
+
+class RuleClock(IntEnum):
+    """Which clock a duration is measured by. ACTIVE leaves out the queue and waiting for people."""
+
+    ACTIVE = 1
+    WALL = 2
+
+
 class VerdictOutcome(IntEnum):
     """What a rule said about a step."""
 
@@ -221,8 +253,61 @@ class OnTimeout(IntEnum):
     ABORT = 3
 
 
+class OnDisconnect(IntEnum):
+    """What happens when a decision is pending and no decider is registered any more."""
+
+    WAIT = 1
+    STOP = 2
+    CONTINUE = 3
+
+
+class QueueMode(IntEnum):
+    """What to do with a run that cannot start at once."""
+
+    REJECT = 1
+    QUEUE = 2
+
+
+class PermissionAction(IntEnum):
+    """What a rule says about a permission."""
+
+    ALLOW = 1
+    DENY = 2
+    ASK = 3
+
+
+class PermissionAnswer(IntEnum):
+    """An answer to a permission. ALLOW_SESSION: and every later call of this tool with these arguments."""
+
+    ALLOW_ONCE = 1
+    ALLOW_SESSION = 2
+    DENY = 3
+
+
+class FileChange(IntEnum):
+    """What was done to a file."""
+
+    CREATED = 1
+    MODIFIED = 2
+    DELETED = 3
+
+
+class RateLimitKind(IntEnum):
+    """Whether waiting helps."""
+
+    TRANSIENT = 1
+    QUOTA = 2
+
+
+class ContextWindowKind(IntEnum):
+    """What happened to the model's context: it was compacted, or it is nearly full."""
+
+    COMPACTED = 1
+    WARNING = 2
+
+
 class ResolutionSource(IntEnum):
-    """Who or what resolved a permission."""
+    """Who or what resolved a permission or a question."""
 
     POLICY = 1
     CLIENT = 2
@@ -271,7 +356,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """Tokens. `None` is unknown; `complete` is false where a part of a sum is missing."""
+    """Tokens. `None` is unknown; `complete` is false where a part of a sum is missing.
+
+    `reported_total` is input and output together where they are not known apart.
+    """
 
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
@@ -279,10 +367,13 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     complete: bool = True
+    reported_total: int | None = None
 
     @property
     def total_tokens(self) -> int | None:
-        """Input and output, or None if either is unknown."""
+        """Input and output, or None if it is unknown."""
+        if self.reported_total is not None:
+            return self.reported_total
         if self.input_tokens is None or self.output_tokens is None:
             return None
         return self.input_tokens + self.output_tokens
@@ -341,8 +432,96 @@ class StepCountRule(msgspec.Struct, frozen=True, tag="step_count"):
     scope: RuleScope = RuleScope.RUN
 
 
+class ToolCallRule(msgspec.Struct, frozen=True, tag="tool_call"):
+    """Matches when such a call is there. Either `tool`, a glob over its name, or `tool_kind` is set."""
+
+    tool: str = ""
+    tool_kind: ToolKind = ToolKind.UNKNOWN
+    outcome: ToolOutcomeFilter = ToolOutcomeFilter.ANY
+    scope: ToolCallScope = ToolCallScope.STEP
+
+
+class TokenUsageRule(msgspec.Struct, frozen=True, tag="token_usage"):
+    """Matches when the tokens used, sub-agents and side requests included, are at or over `at_least`."""
+
+    at_least: int
+    counting: TokenCounting = TokenCounting.TOTAL
+    scope: RuleScope = RuleScope.RUN
+
+
+class CostRule(msgspec.Struct, frozen=True, tag="cost"):
+    """Matches when the cost is at or over `at_least_micro_usd`."""
+
+    at_least_micro_usd: int
+    scope: RuleScope = RuleScope.RUN
+
+
+class DurationRule(msgspec.Struct, frozen=True, tag="duration"):
+    """Matches at the first boundary at which the time is at or over `at_least_ns`."""
+
+    at_least_ns: int
+    clock: RuleClock = RuleClock.ACTIVE
+
+
+class FinishReasonRule(msgspec.Struct, frozen=True, tag="finish_reason"):
+    """Matches when the step's message reported one of `any_of`. UNKNOWN if it reported none."""
+
+    any_of: tuple[FinishReason, ...]
+
+
+class ToolFailuresRule(msgspec.Struct, frozen=True, tag="tool_failures"):
+    """Matches when enough tool calls of the run failed. Cancelled calls never count."""
+
+    at_least: int
+    consecutive: bool = False
+    count_denied: bool = False
+
+
+class RepetitionRule(msgspec.Struct, frozen=True, tag="repetition"):
+    """Matches when the same tool was called with the same arguments at least so often in the run."""
+
+    at_least: int
+
+
+class ExpressionRule(msgspec.Struct, frozen=True, tag="expression"):
+    """Matches when a CEL expression is true or is a non-empty string, which then becomes the reason."""
+
+    cel: str
+
+
+class AnyOfRule(msgspec.Struct, frozen=True, tag="any_of"):
+    """Matches when at least one of `rules` matches."""
+
+    rules: tuple[StopRule, ...]
+
+
+class AllOfRule(msgspec.Struct, frozen=True, tag="all_of"):
+    """Matches when each of `rules` matches."""
+
+    rules: tuple[StopRule, ...]
+
+
+class NoneOfRule(msgspec.Struct, frozen=True, tag="none_of"):
+    """Matches when none of `rules` matches."""
+
+    rules: tuple[StopRule, ...]
+
+
 #: Conditions that this daemon evaluates, one class per kind; `core.stops` holds the evaluators.
-RuleCondition = StepCountRule
+RuleCondition = (
+    StepCountRule
+    | ToolCallRule
+    | TokenUsageRule
+    | CostRule
+    | DurationRule
+    | FinishReasonRule
+    | ToolFailuresRule
+    | RepetitionRule
+    | ExpressionRule
+    | AnyOfRule
+    | AllOfRule
+    | NoneOfRule
+)
 
 
 class StopRule(msgspec.Struct, frozen=True):
@@ -354,8 +533,11 @@ class StopRule(msgspec.Struct, frozen=True):
     on_unknown: OnUnknown = OnUnknown.REFUSE
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What one rule said at one step. `ratio` 1.0 is the limit reached; None if there is no measure."""
+class Verdict(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What one rule said at one step. `ratio` 1.0 is the limit reached; None if there is no measure.
+
+    `missing` are the kinds of rules within a group whose data was missing; empty unless a group is UNKNOWN.
+    """
 
     rule_id: str
     kind: StopKind
@@ -364,23 +546,36 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     limit: str
     ratio: float | None
     message: str
+    missing: tuple[StopKind, ...] = ()
 
 
 class Decider(msgspec.Struct, frozen=True):
-    """A client is asked at each boundary where nothing else stops."""
+    """A client is asked at each boundary where nothing else stops.
+
+    `on_disconnect` counts once a decider had been registered, none has been for `disconnect_grace_ns`, and a decision
+    is pending.
+    """
 
     timeout_ns: int
     on_timeout: OnTimeout = OnTimeout.STOP
+    on_disconnect: OnDisconnect = OnDisconnect.WAIT
+    disconnect_grace_ns: int = 30 * SECOND
 
 
 class RunLimits(msgspec.Struct, frozen=True):
-    """Ceilings of one run, all filled in. The agent has `prompt_timeout_ns` to take the prompt that it was sent."""
+    """Ceilings of one run, all filled in. The agent has `prompt_timeout_ns` to take the prompt that it was sent.
+
+    `permission_timeout_ns` is how long a permission or a question waits before it is denied, shorter than the agent's
+    own patience. `queue_timeout_ns` is how long the run may stay QUEUED before its prompt is sent.
+    """
 
     max_steps: int
     hard_timeout_ns: int
     stop_timeout_ns: int
     abort_timeout_ns: int
     prompt_timeout_ns: int = 30 * SECOND
+    permission_timeout_ns: int = 300 * SECOND
+    queue_timeout_ns: int = 3600 * SECOND
 
 
 class RunSpec(msgspec.Struct, frozen=True):
@@ -395,10 +590,18 @@ class RunSpec(msgspec.Struct, frozen=True):
     continued_from: str = ""
     request_id: str = ""
     permission_mode: PermissionMode = PermissionMode.ASK
+    queue: QueueMode = QueueMode.REJECT
+    allow_inexact_stop: bool = False
+    #: The session's gate when the run was accepted.
+    step_gate: StepGate = StepGate.EXACT
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The one decision of a step. `delivered`: the agent confirmed it."""
+    """The one decision of a step. `delivered`: the agent confirmed it.
+
+    `guidance` is a text that the model gets with its next step, `model` the one it uses from there on; both only with
+    CONTINUE.
+    """
 
     action: DecisionAction
     source: DecisionSource
@@ -408,6 +611,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     waited_ns: int = 0
     delivered: bool = False
     decided_at: int
+    guidance: str = ""
+    model: str = ""
 
 
 class StopReason(msgspec.Struct, frozen=True, kw_only=True):
@@ -442,6 +647,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     retryable: bool = False
     retry_after_ns: int | None = None
     resumable_at_step: int | None = None
+    #: What the agent or the provider sent, as JSON; empty if there is nothing.
+    detail_json: str = ""
 
 
 class PendingDecision(msgspec.Struct, frozen=True):
@@ -452,3 +659,82 @@ class PendingDecision(msgspec.Struct, frozen=True):
     asked_at: int
     deadline_at: int
     default: OnTimeout
+
+
+class PermissionRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule about permissions; every condition that is set must hold. See `PermissionRule` of the API."""
+
+    action: PermissionAction
+    tool: str = ""
+    command_prefix: str = ""
+    path: str = ""
+    cel: str = ""
+    reason: str = ""
+
+
+class Permission(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call that waits for leave until `deadline_at`; the default is to deny.
+
+    `permission_id` is the public one, `run_id.p` and a number; the agent's own stays with the run.
+    """
+
+    permission_id: str
+    step_number: int
+    tool: str
+    tool_kind: ToolKind
+    title: str
+    arguments_json: str
+    asked_at: int
+    deadline_at: int
+    subagent_id: str = ""
+    call_id: str = ""
+
+
+class PermissionAlternative(msgspec.Struct, frozen=True):
+    """What the agent should do in place of the call that it asked for; exactly one is set."""
+
+    command: str | None = None
+    arguments_json: str | None = None
+
+
+class QuestionOption(msgspec.Struct, frozen=True):
+    """One option of an item."""
+
+    option_id: str
+    label: str
+    description: str = ""
+
+
+class QuestionItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of a question. A `secret` answer goes to the agent and is never recorded."""
+
+    item_id: str
+    text: str
+    header: str = ""
+    options: tuple[QuestionOption, ...] = ()
+    multiple: bool = False
+    free_text: bool = False
+    secret: bool = False
+
+
+class QuestionItemAnswer(msgspec.Struct, frozen=True):
+    """The answer to one item."""
+
+    item_id: str
+    option_ids: tuple[str, ...] = ()
+    text: str = ""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """Something the agent asks a person until `deadline_at`; the default is to decline.
+
+    `question_id` is the public one, `run_id.q` and a number; the agent's own stays with the run.
+    """
+
+    question_id: str
+    step_number: int
+    items: tuple[QuestionItem, ...]
+    asked_at: int
+    deadline_at: int
+    subagent_id: str = ""
+    call_id: str = ""

@@ -19,7 +19,13 @@ from steprail_daemon.core.model import (
     Decision,
     Failure,
     OnTimeout,
+    Permission,
+    PermissionAlternative,
+    PermissionAnswer,
     PermissionMode,
+    PermissionRule,
+    Question,
+    QuestionItemAnswer,
     ResolutionSource,
     RunSpec,
     RunState,
@@ -47,6 +53,35 @@ class SessionCreated(msgspec.Struct, frozen=True, kw_only=True, tag="session_cre
     owner: str
     capabilities: Capabilities
     created_at: int
+    permission_rules: tuple[PermissionRule, ...] = ()
+    allowed_tools: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] = ()
+    instructions: str = ""
+    #: The agent's own conversation was given by the caller and must be taken up.
+    resumes: bool = False
+    request_id: str = ""
+
+
+class SessionUpdated(msgspec.Struct, frozen=True, kw_only=True, tag="session_updated"):
+    """Modes, model or labels were changed; None: as before. Not a public event."""
+
+    permission_mode: PermissionMode | None = None
+    plan_mode: bool | None = None
+    model: str | None = None
+    labels: dict[str, str] | None = None
+
+
+class QueueHeld(msgspec.Struct, frozen=True, tag="queue_held"):
+    """Whether the session's queue waits for somebody's word. Not a public event."""
+
+    held: bool
+
+
+class ToolGranted(msgspec.Struct, frozen=True, tag="tool_granted"):
+    """Until the session ends, calls of this tool with these arguments need no leave. Not a public event."""
+
+    tool: str
+    arguments_json: str
 
 
 class SessionStateChanged(msgspec.Struct, frozen=True, tag="session_state"):
@@ -71,6 +106,23 @@ class RunCreated(msgspec.Struct, frozen=True, tag="run_created"):
     session_id: str
     spec: RunSpec
     created_at: int
+
+
+class RunTurnCame(msgspec.Struct, frozen=True, tag="run_turn"):
+    """The run left the queue: it is the session's live one. Not a public event."""
+
+
+class PromptGiven(msgspec.Struct, frozen=True, tag="prompt_given"):
+    """The prompt is about to be written to the agent; from here on it is never given again. Not a public event."""
+
+    prompt_id: str
+
+
+class AbortAsked(msgspec.Struct, frozen=True, tag="abort_asked"):
+    """Who cut the run off, and why. Not a public event."""
+
+    identity: str
+    reason: str
 
 
 class RunStateChanged(msgspec.Struct, frozen=True, tag="run_state"):
@@ -156,17 +208,68 @@ class DecisionRecorded(msgspec.Struct, frozen=True, tag="decision_recorded"):
     decision: Decision
 
 
+class PermissionRequested(msgspec.Struct, frozen=True, tag="permission_requested"):
+    """Somebody is asked for leave."""
+
+    permission: Permission
+
+
 class PermissionResolved(msgspec.Struct, frozen=True, tag="permission_resolved"):
-    """Leave was given or denied."""
+    """Leave was given or denied. `answer` None: the agent closed it by itself.
+
+    One that policy settled at once has no `PermissionRequested` before it, and `tool` tells what it was about.
+    """
 
     permission_id: str
-    allowed: bool
+    answer: PermissionAnswer | None
     source: ResolutionSource
+    reason: str
+    identity: str = ""
+    alternative: PermissionAlternative | None = None
+    tool: str = ""
+
+
+class QuestionRequested(msgspec.Struct, frozen=True, tag="question_requested"):
+    """Somebody is asked something."""
+
+    question: Question
+
+
+class QuestionResolved(msgspec.Struct, frozen=True, tag="question_resolved"):
+    """A question is closed. `answers` leave out secret ones, None: declined."""
+
+    question_id: str
+    answers: tuple[QuestionItemAnswer, ...] | None
+    source: ResolutionSource
+    identity: str = ""
+
+
+class SteerAccepted(msgspec.Struct, frozen=True, tag="steer_accepted"):
+    """A text for the running turn was taken."""
+
+    steer_id: str
+    text: str
+    identity: str
+
+
+class SteerDelivered(msgspec.Struct, frozen=True, tag="steer_delivered"):
+    """The agent went on with the text."""
+
+    steer_id: str
+
+
+class SteerDropped(msgspec.Struct, frozen=True, tag="steer_dropped"):
+    """The text was not given to the agent and will not be."""
+
+    steer_id: str
     reason: str
 
 
 class UsageCounted(msgspec.Struct, frozen=True, tag="usage"):
-    """What the whole run used, as the agent gave it at the end of its turn. Not a public event of its own."""
+    """What the whole run used, as the agent gave it at the end of its turn; outside of runs, what was used there.
+
+    Not a public event of its own.
+    """
 
     usage: Usage | None
     cost: Cost | None
@@ -188,8 +291,14 @@ class RunEnded(msgspec.Struct, frozen=True, tag="agent_end"):
 Record = (
     SessionCreated
     | SessionStateChanged
+    | SessionUpdated
+    | QueueHeld
+    | ToolGranted
     | CapabilitiesChanged
     | RunCreated
+    | RunTurnCame
+    | PromptGiven
+    | AbortAsked
     | RunStateChanged
     | StopAsked
     | AgentStarted
@@ -199,7 +308,13 @@ Record = (
     | StepKept
     | DecisionAsked
     | DecisionRecorded
+    | PermissionRequested
     | PermissionResolved
+    | QuestionRequested
+    | QuestionResolved
+    | SteerAccepted
+    | SteerDelivered
+    | SteerDropped
     | UsageCounted
     | RunEnded
 )
@@ -207,8 +322,14 @@ Record = (
 #: What the machine emits.
 Fact = (
     SessionStateChanged
+    | SessionUpdated
+    | QueueHeld
+    | ToolGranted
     | CapabilitiesChanged
     | RunCreated
+    | RunTurnCame
+    | PromptGiven
+    | AbortAsked
     | RunStateChanged
     | StopAsked
     | AgentStarted
@@ -217,7 +338,13 @@ Fact = (
     | StepEnded
     | DecisionAsked
     | DecisionRecorded
+    | PermissionRequested
     | PermissionResolved
+    | QuestionRequested
+    | QuestionResolved
+    | SteerAccepted
+    | SteerDelivered
+    | SteerDropped
     | UsageCounted
     | RunEnded
 )

@@ -33,26 +33,39 @@ from steprail_daemon.core.model import (
     TurnEndReason,
 )
 from steprail_daemon.core.records import (
+    AbortAsked,
     AgentStarted,
     CapabilitiesChanged,
     DecisionAsked,
     DecisionRecorded,
     Fact,
+    PermissionRequested,
+    PermissionResolved,
+    PromptGiven,
+    QuestionRequested,
+    QuestionResolved,
+    QueueHeld,
     Record,
     RunCreated,
     RunEnded,
     RunStateChanged,
+    RunTurnCame,
     SessionCreated,
     SessionStateChanged,
+    SessionUpdated,
+    SteerAccepted,
+    SteerDelivered,
+    SteerDropped,
     StepEnded,
     StepKept,
     StepSummary,
     StopAsked,
+    ToolGranted,
     TurnFinished,
     TurnStarted,
     UsageCounted,
 )
-from steprail_daemon.core.usage import add_cost, add_usage
+from steprail_daemon.core.usage import add_cost, add_usage, further_cost, further_usage
 from steprail_daemon.core.views import RunView, SessionView
 
 # A member of an enumeration costs a function call to look up; these are on the way to every decision.
@@ -145,6 +158,45 @@ def fold_state(view: RunView, record: RunStateChanged) -> None:
         view.failure = record.failure
     if state in TERMINAL_STATES:
         view.ended_at = view.state_since
+        if state is RunState.COMPLETED:
+            view.stop_reason = None  # it had been told to stop and was done first
+
+
+def _fold_turn_came(view: RunView, _record: RunTurnCame) -> None:
+    view.turn_came = True
+
+
+def _fold_prompt_given(view: RunView, record: PromptGiven) -> None:
+    view.prompt_id = record.prompt_id
+
+
+def _fold_abort_asked(view: RunView, record: AbortAsked) -> None:
+    view.abort_asked = record
+
+
+def _fold_permission_requested(view: RunView, record: PermissionRequested) -> None:
+    view.pending_permissions.append(record.permission)
+
+
+def _fold_permission_resolved(view: RunView, record: PermissionResolved) -> None:
+    left = [one for one in view.pending_permissions if one.permission_id != record.permission_id]
+    view.pending_permissions = left
+
+
+def _fold_question_requested(view: RunView, record: QuestionRequested) -> None:
+    view.pending_questions.append(record.question)
+
+
+def _fold_question_resolved(view: RunView, record: QuestionResolved) -> None:
+    view.pending_questions = [one for one in view.pending_questions if one.question_id != record.question_id]
+
+
+def _fold_steer_accepted(view: RunView, record: SteerAccepted) -> None:
+    view.pending_steers.append(record)
+
+
+def _fold_steer_settled(view: RunView, record: SteerDelivered | SteerDropped) -> None:
+    view.pending_steers = [one for one in view.pending_steers if one.steer_id != record.steer_id]
 
 
 def _fold_turn_started(view: RunView, record: TurnStarted) -> None:
@@ -214,9 +266,9 @@ def _fold_stop_asked(view: RunView, record: StopAsked) -> None:
 
 def _fold_usage(view: RunView, record: UsageCounted) -> None:
     if record.usage is not None:
-        view.usage = record.usage
+        view.usage, view.usage_counted = record.usage, True
     if record.cost is not None:
-        view.cost = record.cost
+        view.cost, view.cost_counted = record.cost, True
 
 
 def _fold_end(view: RunView, record: RunEnded) -> None:
@@ -226,6 +278,9 @@ def _fold_end(view: RunView, record: RunEnded) -> None:
 
 
 _RUN_FOLDS: dict[type, Callable[[RunView, Any], None]] = {
+    RunTurnCame: _fold_turn_came,
+    PromptGiven: _fold_prompt_given,
+    AbortAsked: _fold_abort_asked,
     RunStateChanged: fold_state,
     TurnStarted: _fold_turn_started,
     TurnFinished: _fold_turn_finished,
@@ -235,6 +290,13 @@ _RUN_FOLDS: dict[type, Callable[[RunView, Any], None]] = {
     DecisionAsked: fold_decision_asked,
     DecisionRecorded: fold_decision,
     StopAsked: _fold_stop_asked,
+    PermissionRequested: _fold_permission_requested,
+    PermissionResolved: _fold_permission_resolved,
+    QuestionRequested: _fold_question_requested,
+    QuestionResolved: _fold_question_resolved,
+    SteerAccepted: _fold_steer_accepted,
+    SteerDelivered: _fold_steer_settled,
+    SteerDropped: _fold_steer_settled,
     UsageCounted: _fold_usage,
     RunEnded: _fold_end,
 }
@@ -257,80 +319,141 @@ def open_session(record: SessionCreated) -> SessionView:
         capabilities=record.capabilities,
         created_at=record.created_at,
         last_active_at=record.created_at,
+        permission_rules=record.permission_rules,
+        allowed_tools=record.allowed_tools,
+        disallowed_tools=record.disallowed_tools,
+        instructions=record.instructions,
+        resumes=record.resumes,
     )
 
 
-def fold_session(view: SessionView, record: Record | Fact) -> None:
-    """Change `view` by what was recorded of its session or of one of its runs. What says nothing new is ignored.
+def fold_session(view: SessionView, record: Record | Fact, run_id: str) -> None:
+    """Change `view` by what was recorded of its session, or of its run `run_id` (empty: outside of runs).
 
-    `active_run_id` is the run created last until it ended, `steps_before` the completed steps of ended runs.
+    What says nothing of the session is ignored.
     """
     fold = _SESSION_FOLDS.get(type(record))
     if fold is not None:
-        fold(view, record)
+        fold(view, record, run_id)
 
 
-def _fold_session_state(view: SessionView, record: SessionStateChanged) -> None:
+def _fold_session_state(view: SessionView, record: SessionStateChanged, _run_id: str) -> None:
     view.state = record.state
     view.state_reason = record.reason
 
 
-def _fold_capabilities(view: SessionView, record: CapabilitiesChanged) -> None:
+def _fold_session_updated(view: SessionView, record: SessionUpdated, _run_id: str) -> None:
+    if record.permission_mode is not None:
+        view.permission_mode = record.permission_mode
+    if record.plan_mode is not None:
+        view.plan_mode = record.plan_mode
+    if record.model is not None:
+        view.model = record.model
+    if record.labels is not None:
+        view.labels = record.labels
+
+
+def _fold_tool_granted(view: SessionView, record: ToolGranted, _run_id: str) -> None:
+    if record not in view.grants:
+        view.grants.append(record)
+
+
+def _fold_queue_held(view: SessionView, record: QueueHeld, _run_id: str) -> None:
+    view.queue_held = record.held
+
+
+def _fold_capabilities(view: SessionView, record: CapabilitiesChanged, _run_id: str) -> None:
     view.capabilities = record.capabilities
 
 
-def _fold_agent_started(view: SessionView, record: AgentStarted) -> None:
+def _fold_agent_started(view: SessionView, record: AgentStarted, _run_id: str) -> None:
     view.agent_session_id = record.agent_session_id or view.agent_session_id
     view.model = record.model or view.model
 
 
-def _fold_run_created(view: SessionView, record: RunCreated) -> None:
+def _fold_run_created(view: SessionView, record: RunCreated, _run_id: str) -> None:
     view.run_ids.append(record.run_id)
-    view.active_run_id = record.run_id
+    # A run that goes on after another is the next one: the queue was held for it.
+    place = 0 if record.spec.continued_from else len(view.queued_run_ids)
+    view.queued_run_ids.insert(place, record.run_id)
     view.last_active_at = max(view.last_active_at, record.created_at)
 
 
-def _fold_run_state(view: SessionView, record: RunStateChanged) -> None:
+def _leave_queue(view: SessionView, run_id: str) -> None:
+    if run_id in view.queued_run_ids:
+        view.queued_run_ids.remove(run_id)
+
+
+def _fold_active(view: SessionView, _record: RunTurnCame, run_id: str) -> None:
+    _leave_queue(view, run_id)
+    view.active_run_id = run_id
+
+
+def _fold_run_state(view: SessionView, record: RunStateChanged, _run_id: str) -> None:
     view.last_active_at = max(view.last_active_at, record.at)
 
 
-def _fold_run_ended(view: SessionView, record: RunEnded) -> None:
+def _fold_active_prompt(view: SessionView, _record: PromptGiven, _run_id: str) -> None:
+    view.prompt_given = True
+
+
+def _fold_usage_outside(view: SessionView, record: UsageCounted, run_id: str) -> None:
+    if not run_id:
+        view.usage_before = further_usage(view.usage_before, record.usage)
+        view.cost_before = further_cost(view.cost_before, record.cost)
+
+
+def _fold_run_ended(view: SessionView, record: RunEnded, run_id: str) -> None:
+    if view.active_run_id != run_id:
+        _leave_queue(view, run_id)
+        return
     view.active_run_id = ""
     view.steps_before += record.step_count
+    if view.prompt_given:
+        view.usage_before = further_usage(view.usage_before, record.usage)
+        view.cost_before = further_cost(view.cost_before, record.cost)
+    view.prompt_given = False
 
 
-_SESSION_FOLDS: dict[type, Callable[[SessionView, Any], None]] = {
+_SESSION_FOLDS: dict[type, Callable[[SessionView, Any, str], None]] = {
     SessionStateChanged: _fold_session_state,
+    SessionUpdated: _fold_session_updated,
+    ToolGranted: _fold_tool_granted,
+    QueueHeld: _fold_queue_held,
     CapabilitiesChanged: _fold_capabilities,
     AgentStarted: _fold_agent_started,
     RunCreated: _fold_run_created,
+    RunTurnCame: _fold_active,
+    PromptGiven: _fold_active_prompt,
     RunStateChanged: _fold_run_state,
+    UsageCounted: _fold_usage_outside,
     RunEnded: _fold_run_ended,
 }
 
 
-def replay_session(records: Iterable[Record]) -> tuple[SessionView, dict[str, RunView]]:
-    """Fold a whole session: its records in the order in which they happened.
+def replay_session(records: Iterable[tuple[int, Record]]) -> tuple[SessionView, dict[str, RunView]]:
+    """Fold a whole session: its records in the order in which they happened, each with the number of its run.
 
-    A record of a run belongs to the run that was created last: a session has one live run at a time, and what is
-    recorded outside of runs changes none. Gives the session and its runs by id, in the order of their creation.
+    The number is the one under which the store keeps the run, 0 for what is recorded outside of runs, so that records
+    of runs that wait and of the one that is live may be mixed. Gives the session and its runs by id, in the order of
+    their creation.
 
     Raises:
-        ValueError: the records do not begin with `SessionCreated`, or speak of a run before any `RunCreated`.
+        ValueError: the records do not begin with `SessionCreated`, or speak of a run before its `RunCreated`.
     """
     ordered = iter(records)
-    first = next(ordered, None)
+    _, first = next(ordered, (0, None))
     if not isinstance(first, SessionCreated):
         raise ValueError("a session's records begin with session_created")
     session = open_session(first)
-    runs: dict[str, RunView] = {}
-    run: RunView | None = None
-    for record in ordered:
-        fold_session(session, record)
+    runs: dict[int, RunView] = {}
+    for run_no, record in ordered:
         if isinstance(record, RunCreated):
-            run = runs[record.run_id] = open_run(record)
-        elif run is not None:
+            runs[run_no] = open_run(record)
+        elif run_no and run_no not in runs:
+            raise ValueError(f"{type(record).__name__} of run {run_no} before its run_created")
+        run = runs.get(run_no)
+        fold_session(session, record, run.run_id if run is not None else "")
+        if run is not None:
             fold_run(run, record)
-        elif type(record) in _RUN_FOLDS:
-            raise ValueError(f"{type(record).__name__} before any run_created")
-    return session, runs
+    return session, {run.run_id: run for run in runs.values()}

@@ -9,6 +9,10 @@ from msgspec.structs import replace
 
 from steprail_daemon.core.model import Cost, CostBasis, Usage
 
+#: What was used where nothing was used, as before the first run of a session.
+NO_USAGE = Usage(0, 0, 0, 0, 0)
+NO_COST = Cost(0, CostBasis.REPORTED)
+
 
 def add_usage(total: Usage | None, part: Usage | None) -> Usage | None:
     """Add the tokens of two parts, either of which may be unknown."""
@@ -36,6 +40,11 @@ def add_usage(total: Usage | None, part: Usage | None) -> Usage | None:
         or (d is None) is not (y is None)
         or (e is None) is not (z is None)
     )
+    whole = None
+    if total.reported_total is not None or part.reported_total is not None:
+        one, other = total.total_tokens, part.total_tokens
+        halves = halves or (one is None) is not (other is None)
+        whole = _add(one, other)
     return Usage(
         a if v is None else v if a is None else a + v,
         b if w is None else w if b is None else b + w,
@@ -43,6 +52,7 @@ def add_usage(total: Usage | None, part: Usage | None) -> Usage | None:
         d if y is None else y if d is None else d + y,
         e if z is None else z if e is None else e + z,
         total.complete and part.complete and not halves,
+        whole,
     )
 
 
@@ -53,6 +63,16 @@ def add_cost(total: Cost | None, part: Cost | None) -> Cost | None:
     half = (total.micro_usd is None) != (part.micro_usd is None)
     basis = total.basis if total.basis is part.basis else CostBasis.MIXED
     return Cost(_add(total.micro_usd, part.micro_usd), basis, total.complete and part.complete and not half)
+
+
+def further_usage(total: Usage | None, part: Usage | None) -> Usage | None:
+    """Add to a sum that began as NO_USAGE: nothing and a part are that part, however little of it is known."""
+    return part if total == NO_USAGE else add_usage(total, part)
+
+
+def further_cost(total: Cost | None, part: Cost | None) -> Cost | None:
+    """Add to a sum that began as NO_COST."""
+    return part if total == NO_COST else add_cost(total, part)
 
 
 def incomplete_usage(usage: Usage | None) -> Usage | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from msgspec.structs import replace
+
 from steprail_daemon.core.commands import (
     AnswerBoundary,
     CancelTimer,
@@ -12,31 +16,40 @@ from steprail_daemon.core.commands import (
 )
 from steprail_daemon.core.events import (
     AbortRequested,
+    PermissionAsked,
     PromptConfirmed,
     PromptSent,
+    QuestionAsked,
     StepCompleted,
     StopRequested,
     Timer,
+    TurnCame,
     TurnEnded,
 )
 from steprail_daemon.core.model import (
     SECOND,
+    Capabilities,
     Cost,
+    CostSupport,
     Decider,
     Decision,
     DecisionAction,
     DecisionSource,
+    ExpressionRule,
     Failure,
     FailureFault,
     FinishReason,
     OnTimeout,
     PermissionMode,
+    QuestionItem,
+    QuestionOption,
     RunLimits,
     RunSpec,
     RunState,
     Step,
     StepBoundary,
     StepCountRule,
+    StepGate,
     StopKind,
     StopReason,
     StopRule,
@@ -46,10 +59,12 @@ from steprail_daemon.core.model import (
     ToolResult,
     TurnEndReason,
     Usage,
+    UsageSupport,
     Verdict,
     VerdictOutcome,
 )
 from steprail_daemon.core.records import (
+    AbortAsked,
     DecisionAsked,
     DecisionRecorded,
     RunEnded,
@@ -70,6 +85,29 @@ LIMITS = RunLimits(max_steps=100, hard_timeout_ns=HARD, stop_timeout_ns=STOP, ab
 CLIENT = Decider(PATIENCE)
 AT_TWO = StopRule("two", StepCountRule(2), "enough seen")
 
+#: What the agent of the playbooks can do.
+CAPABLE = Capabilities(
+    step_gate=StepGate.EXACT,
+    usage=UsageSupport.PER_STEP,
+    cost=CostSupport.REPORTED,
+    steer=True,
+    guidance=True,
+    model_switch=True,
+    permission_alternatives=True,
+)
+#: And one that can do nothing of it.
+INCAPABLE = Capabilities(step_gate=StepGate.EXACT, usage=UsageSupport.PER_RUN, cost=CostSupport.UNSUPPORTED)
+TURN = TurnCame(CAPABLE)
+
+#: What the agent of the playbooks asks of people, and what it asks of nobody.
+BASH = PermissionAsked("perm", "call", "Bash", '{"command":"ls"}', tool_kind=ToolKind.EXECUTE, title="List files")
+COLOUR = QuestionItem(item_id="colour", text="Which colour?", options=(QuestionOption("r", "Red"),))
+SECRET = QuestionItem(item_id="key", text="Which key?", free_text=True, secret=True)
+WHICH = QuestionAsked("ask", (COLOUR, SECRET), "call")
+FIRST_PERMISSION = "run_01.p000001"
+FIRST_QUESTION = "run_01.q000001"
+BY_CEL = StopRule("cel", ExpressionRule("step.number > 1"))
+
 STOP_PLEASE = StopRequested(DecisionSource.OPERATOR, "ann", "lunch")
 STOP_REASON = StopReason(kind=StopKind.STOP_REQUEST, source=DecisionSource.OPERATOR, reason="lunch")
 ABORT_PLEASE = AbortRequested("ann", "wrong directory")
@@ -81,6 +119,12 @@ RATE_LIMITED = Failure(reason="RATE_LIMITED", message="429", fault=FailureFault.
 FAILED_TURN = TurnEnded(TurnEndReason.ERROR, "api_error", "", RATE_LIMITED)
 
 opened: list[Playbook] = []
+
+#: How often the interleavings used each row of the table; told at the end of the test run.
+hits: Counter[tuple[RunState, type]] = Counter()
+
+ABORT_ASKED = Emit(AbortAsked("ann", "wrong directory"))
+QUEUE_TIMER = (Timer.QUEUE,)
 
 
 def spec(
@@ -94,21 +138,26 @@ def spec(
     return RunSpec("Look around.", rules, decider, limits, permission_mode=mode, prompt_synthesized=synthesized)
 
 
-def queued(*rules: StopRule, run: RunSpec | None = None, steps_before: int = 0) -> Playbook:
+def queued(*rules: StopRule, run: RunSpec | None = None) -> Playbook:
     """A run that nothing happened to yet."""
-    play = Playbook(run or spec(*rules), steps_before=steps_before)
+    play = Playbook(run or spec(*rules))
     opened.append(play)
     return play
 
 
-def sent(*rules: StopRule, run: RunSpec | None = None) -> Playbook:
+def begun(*rules: StopRule, run: RunSpec | None = None, turn: TurnCame = TURN) -> Playbook:
+    """A run whose turn came and whose agent is starting."""
+    return queued(*rules, run=run).hears(turn)
+
+
+def sent(*rules: StopRule, run: RunSpec | None = None, turn: TurnCame = TURN) -> Playbook:
     """A run whose prompt was sent."""
-    return queued(*rules, run=run).hears(PromptSent("p1"))
+    return begun(*rules, run=run, turn=turn).hears(PromptSent("p1"))
 
 
-def running(*rules: StopRule, run: RunSpec | None = None, steps_before: int = 0) -> Playbook:
+def running(*rules: StopRule, run: RunSpec | None = None, turn: TurnCame = TURN) -> Playbook:
     """A run that the agent works on."""
-    return queued(*rules, run=run, steps_before=steps_before).hears(PromptSent("p1")).hears(PromptConfirmed("p1"))
+    return sent(*rules, run=run, turn=turn).hears(PromptConfirmed("p1"))
 
 
 def awaiting(decider: Decider = CLIENT, *rules: StopRule) -> Playbook:
@@ -116,6 +165,23 @@ def awaiting(decider: Decider = CLIENT, *rules: StopRule) -> Playbook:
     play = running(run=spec(*rules, decider=decider)).hears(completed(1))
     play.ends_in(RunState.AWAITING_DECISION)
     return play
+
+
+def asked(decider: Decider | None = None, *rules: StopRule, subagent: str = "") -> Playbook:
+    """A run whose agent asks for leave to use a tool."""
+    play = running(run=spec(*rules, decider=decider)).hears(replace(BASH, subagent_id=subagent))
+    play.ends_in(RunState.AWAITING_PERMISSION)
+    return play
+
+
+def inexact(*rules: StopRule, gate: StepGate = StepGate.BEST_EFFORT) -> Playbook:
+    """A run of an agent that is not held at its boundaries."""
+    return running(run=replace(spec(*rules), step_gate=gate, allow_inexact_stop=True))
+
+
+def evaluating(*rules: StopRule, decider: Decider | None = None) -> Playbook:
+    """A run whose first step waits for what an expression says of it."""
+    return running(run=spec(*(rules or (BY_CEL,)), decider=decider)).hears(completed(1))
 
 
 def stopping() -> Playbook:
@@ -157,9 +223,11 @@ def step(number: int, usage: Usage | None = None, cost: Cost | None = None) -> S
     )
 
 
-def completed(number: int, usage: Usage | None = None, cost: Cost | None = None, before: int = 0) -> StepCompleted:
-    """That a step is complete and the agent waits; `before` steps were in earlier runs of the session."""
-    return StepCompleted(f"b{number}", step(number, usage, cost), before + number)
+def completed(
+    number: int, usage: Usage | None = None, cost: Cost | None = None, *, past_gate: bool = False, held: bool = True
+) -> StepCompleted:
+    """That a step is complete and the agent waits, unless it is not `held`."""
+    return StepCompleted(f"b{number}", step(number, usage, cost), past_gate, held)
 
 
 def judged(outcome: VerdictOutcome, count: int, limit: int, rule_id: str = "two") -> Verdict:

@@ -25,7 +25,15 @@ from tests.unit.core.conversations import (
     turn,
 )
 
-from steprail_daemon.core.commands import AnswerPermission, CancelTimer, Emit, EndProcess, Interrupt, LowerGate
+from steprail_daemon.core.commands import (
+    AnswerPermission,
+    AnswerQuestion,
+    CancelTimer,
+    Emit,
+    EndProcess,
+    Interrupt,
+    LowerGate,
+)
 from steprail_daemon.core.events import (
     ActivityPastGate,
     AgentExited,
@@ -33,8 +41,11 @@ from steprail_daemon.core.events import (
     DaemonRestarted,
     DecisionSubmitted,
     PermissionAsked,
+    PermissionWithdrawn,
     PromptConfirmed,
     ProtocolFailed,
+    QuestionAsked,
+    QuestionWithdrawn,
     Timer,
     TimerFired,
 )
@@ -43,6 +54,7 @@ from steprail_daemon.core.model import (
     DecisionAction,
     DecisionSource,
     FailureFault,
+    PermissionAnswer,
     PermissionMode,
     ResolutionSource,
     RunState,
@@ -50,7 +62,7 @@ from steprail_daemon.core.model import (
     VerdictOutcome,
 )
 from steprail_daemon.core.policy import DENIAL_MESSAGE
-from steprail_daemon.core.records import PermissionResolved, StopAsked, TurnStarted
+from steprail_daemon.core.records import PermissionResolved, QuestionResolved, StopAsked, TurnStarted
 from steprail_daemon.testing.playbook import BEGIN
 
 TIMER = (Timer.ABORT,)
@@ -179,10 +191,14 @@ def test_what_the_agent_winds_up_with_is_ignored() -> None:
 
 def test_tools_are_denied_whatever_the_permission_mode_is() -> None:
     play = running(run=spec(mode=PermissionMode.BYPASS)).hears(ABORT_PLEASE)
-    resolved = PermissionResolved("perm", False, ResolutionSource.ABORT, "the run is being aborted")
+    reason = "the run is being aborted"
+    resolved = PermissionResolved("run_01.p000001", PermissionAnswer.DENY, ResolutionSource.ABORT, reason, tool="Bash")
     play.hears(PermissionAsked("perm", "call", "Bash", "{}")).says(
         Emit(resolved), AnswerPermission("perm", False, DENIAL_MESSAGE)
     )
+    declined = QuestionResolved("run_01.q000001", None, ResolutionSource.ABORT)
+    play.hears(QuestionAsked("ask", ())).says(Emit(declined), AnswerQuestion("ask", None))
+    play.hears(PermissionWithdrawn("perm")).says().hears(QuestionWithdrawn("ask")).says()
     play.ends_in(RunState.ABORTING)
 
 

@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.core.conversations import (
     ABORT,
+    ABORT_ASKED,
     ABORT_PLEASE,
     ABORTED_TURN,
     COMPLETED_TURN,
@@ -53,17 +54,20 @@ from steprail_daemon.core.model import (
     DecisionSource,
     FailureFault,
     OnTimeout,
+    PermissionAction,
+    PermissionAnswer,
     ResolutionSource,
     RunState,
     StopKind,
     StopReason,
     StopRequest,
 )
-from steprail_daemon.core.policy import DENIAL_MESSAGE
+from steprail_daemon.core.policy import DENIAL_MESSAGE, Ruling
 from steprail_daemon.core.records import PermissionResolved, StopAsked
 from steprail_daemon.testing.playbook import BEGIN
 
 BOTH_TIMERS = (Timer.HARD_TIMEOUT, Timer.DECISION)
+PERMISSION = "run_01.p000001"
 WAITING = RunState.AWAITING_DECISION
 GO_ON = DecisionSubmitted(step_id(1), DecisionAction.CONTINUE, "ann", "looks fine")
 STOP_IT = DecisionSubmitted(step_id(1), DecisionAction.STOP, "ann", "seen enough")
@@ -200,6 +204,7 @@ def test_a_stop_request_is_the_decision() -> None:
 def test_an_abort_wins_and_no_decision_is_recorded_or_sent() -> None:
     play = awaiting().hears(ABORT_PLEASE)
     play.says(
+        ABORT_ASKED,
         changes(RunState.ABORTING, WAITING, BEGIN),
         CancelTimer(Timer.HARD_TIMEOUT),
         CancelTimer(Timer.DECISION),
@@ -254,7 +259,7 @@ def test_a_further_tool_of_the_main_loop_is_denied_and_shows_that_the_gate_was_l
     what = "leave was asked for the tool 'Bash'"
     failed = failure("GATE_LOST", f"the agent went past a step boundary without leave: {what}", FailureFault.AGENT, 1)
     reason = "the agent had to wait at a step boundary"
-    resolved = PermissionResolved("perm", False, ResolutionSource.ABORT, reason)
+    resolved = PermissionResolved(PERMISSION, PermissionAnswer.DENY, ResolutionSource.ABORT, reason, tool="Bash")
     end = ends(
         RunState.FAILED,
         WAITING,
@@ -271,9 +276,9 @@ def test_a_further_tool_of_the_main_loop_is_denied_and_shows_that_the_gate_was_l
 
 
 def test_a_tool_of_a_sub_agent_is_judged_as_ever() -> None:
-    play = awaiting().hears(PermissionAsked("perm", "call", "Bash", "{}", subagent_id="sub"))
-    reason = "permission mode ASK leaves it to people, and nobody can be asked"
-    resolved = PermissionResolved("perm", False, ResolutionSource.POLICY, reason)
+    denied = Ruling(PermissionAction.DENY, "no shell")
+    play = awaiting().hears(PermissionAsked("perm", "call", "Bash", "{}", subagent_id="sub", ruling=denied))
+    resolved = PermissionResolved(PERMISSION, PermissionAnswer.DENY, ResolutionSource.POLICY, "no shell", tool="Bash")
     play.says(Emit(resolved), AnswerPermission("perm", False, DENIAL_MESSAGE))
     play.ends_in(WAITING)
 

@@ -1,19 +1,37 @@
-"""Whatever happens to a run, in whatever order: what holds always, and that it can always be brought to an end."""
+"""Whatever happens to a run, in whatever order: what holds always, and that it can always be brought to an end.
+
+`HYPOTHESIS_PROFILE=full` (or `--hypothesis-profile=full`) tries 10,000 interleavings; otherwise it is a part of them.
+"""
 
 from __future__ import annotations
 
 from itertools import permutations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from msgspec.structs import replace
 from tests.unit.core.conversations import (
     ABORT_PLEASE,
+    BASH,
+    CAPABLE,
     COMPLETED_TURN,
+    INCAPABLE,
     STOP_PLEASE,
+    TURN,
+    WHICH,
     awaiting,
     completed,
     failure,
+    hits,
     running,
     spec,
     step_id,
@@ -21,75 +39,141 @@ from tests.unit.core.conversations import (
 
 from steprail_daemon.core.commands import (
     AnswerBoundary,
+    AnswerPermission,
+    AnswerQuestion,
     CancelTimer,
     Command,
     Emit,
     EndProcess,
+    EvaluateExpressions,
     Interrupt,
     LowerGate,
     StartTimer,
 )
-from steprail_daemon.core.errors import WrongState
+from steprail_daemon.core.errors import StepRailError, WrongState
 from steprail_daemon.core.events import (
     ActivityPastGate,
     AgentExited,
+    AgentSilent,
     AgentStartFailed,
     BoundaryCancelled,
     DaemonRestarted,
+    DecidersChanged,
     DecisionSubmitted,
-    PermissionAsked,
+    DrainWindowEnding,
+    PermissionAnswered,
+    PermissionWithdrawn,
     PromptConfirmed,
     PromptSent,
     ProtocolFailed,
+    QuestionAnswered,
+    QuestionWithdrawn,
+    RulesEvaluated,
     RunEvent,
+    SteerSubmitted,
     StepCompleted,
+    StopRequested,
     Timer,
     TimerFired,
+    TurnCame,
     TurnEnded,
 )
 from steprail_daemon.core.model import (
     SECOND,
     Decider,
     DecisionAction,
+    DecisionSource,
+    ExpressionRule,
     FailureFault,
+    OnDisconnect,
     OnTimeout,
-    PermissionMode,
+    OnUnknown,
+    PermissionAction,
+    PermissionAnswer,
+    QuestionItemAnswer,
+    ResolutionSource,
     RunLimits,
     RunState,
     StepCountRule,
+    StepGate,
     StopRequest,
     StopRule,
-    ToolKind,
     TurnEndReason,
 )
-from steprail_daemon.core.records import DecisionRecorded, RunStateChanged
-from steprail_daemon.testing.playbook import Playbook
+from steprail_daemon.core.policy import Ruling
+from steprail_daemon.core.records import (
+    DecisionRecorded,
+    Fact,
+    PermissionRequested,
+    PermissionResolved,
+    QuestionRequested,
+    QuestionResolved,
+    RunEnded,
+    RunStateChanged,
+    SteerAccepted,
+    SteerDelivered,
+    SteerDropped,
+)
+from steprail_daemon.core.run import Run
+from steprail_daemon.core.stops.expressions import ExpressionOutcome, ExpressionResult
+from steprail_daemon.core.table import TABLE
+from steprail_daemon.testing.playbook import Playbook, replayed
 
+INTERLEAVINGS = 10_000 if settings.get_current_profile_name() == "full" else 1_500
+
+#: Timers that must be set in a state, unless the process is being ended.
 BOUNDS = {
     RunState.RUNNING: {Timer.HARD_TIMEOUT},
+    RunState.AWAITING_PERMISSION: {Timer.HARD_TIMEOUT},
     RunState.AWAITING_DECISION: {Timer.HARD_TIMEOUT, Timer.DECISION},
     RunState.STOPPING: {Timer.HARD_TIMEOUT, Timer.STOP},
     RunState.ABORTING: {Timer.ABORT},
 }
+DRAIN = StopRequested(DecisionSource.DRAIN, "", "the daemon is draining")
 
 spans = st.integers(-2 * SECOND, 60 * SECOND)
 actions = st.sampled_from(DecisionAction)
 errors = st.sampled_from(["", "", "it threw"])
+sub_agents = st.sampled_from(["", "sub"])
+rulings = st.builds(Ruling, st.sampled_from([*PermissionAction, PermissionAction.ASK]), st.just("because"))
+results = st.builds(ExpressionResult, st.sampled_from(ExpressionOutcome), st.just("why"))
 
 
-#: What befalls a run, or its agent does, against all rules.
-DISASTERS: tuple[RunEvent, ...] = (
+#: What befalls a run, or its agent does, or somebody says, whether it fits or not.
+ANYTHING: tuple[RunEvent, ...] = (
     AgentExited(0, None),
     ProtocolFailed("not JSON"),
     PromptConfirmed("p1"),
     BoundaryCancelled("b1"),
     ActivityPastGate("ToolStarted"),
-    PermissionAsked("perm", "call", "Bash", "{}", tool_kind=ToolKind.EXECUTE),
-    PermissionAsked("perm", "call", "Read", "{}", "sub", ToolKind.READ),
+    PermissionWithdrawn("unknown"),
+    QuestionWithdrawn("unknown"),
+    RulesEvaluated(99, ()),
+    AgentSilent(60 * SECOND),
+    DecidersChanged(1),
+    DecidersChanged(0),
+    DrainWindowEnding(),
+    DRAIN,
+)
+
+#: What is refused where nobody waits for it.
+UNWANTED: tuple[tuple[RunEvent, str], ...] = (
+    (DecisionSubmitted("unknown", DecisionAction.STOP, "ann"), "DECISION_NOT_PENDING"),
+    (PermissionAnswered("unknown", PermissionAnswer.DENY, "ann"), "PERMISSION_NOT_PENDING"),
+    (QuestionAnswered("unknown", None, "ann"), "QUESTION_NOT_PENDING"),
 )
 
 #: What comes when nobody waits for it any more.
-LATE: tuple[RunEvent, ...] = (*DISASTERS, STOP_PLEASE, ABORT_PLEASE, COMPLETED_TURN, completed(1))
+LATE: tuple[RunEvent, ...] = (
+    *ANYTHING,
+    STOP_PLEASE,
+    ABORT_PLEASE,
+    COMPLETED_TURN,
+    completed(1),
+    BASH,
+    WHICH,
+    TimerFired(Timer.DECISION),
+)
 
 
 class World(RuleBasedStateMachine):
@@ -98,38 +182,56 @@ class World(RuleBasedStateMachine):
     play: Playbook
 
     @initialize(
-        decider=st.none() | st.builds(Decider, st.just(60 * SECOND), st.sampled_from(OnTimeout)),
+        decider=st.none()
+        | st.builds(Decider, st.just(60 * SECOND), st.sampled_from(OnTimeout), st.sampled_from(OnDisconnect)),
         limit=st.none() | st.integers(1, 4),
+        expression=st.sampled_from([None, None, OnUnknown.IGNORE, OnUnknown.STOP]),
+        gate=st.sampled_from([*[StepGate.EXACT] * 4, StepGate.BEST_EFFORT, StepGate.UNSUPPORTED]),
         max_steps=st.integers(2, 6),
-        mode=st.sampled_from(PermissionMode),
-        calm_steps=st.integers(0, 3),
-        opening=st.sampled_from([(PromptSent, PromptConfirmed)] * 4 + [(PromptSent,), ()]),
+        calm_steps=st.integers(0, 2),
+        opening=st.sampled_from([(TurnCame, PromptSent, PromptConfirmed)] * 4 + [(TurnCame, PromptSent), ()]),
+        capable=st.sampled_from([True, True, False]),
     )
     def begin(
         self,
         *,
         decider: Decider | None,
         limit: int | None,
+        expression: OnUnknown | None,
+        gate: StepGate,
         max_steps: int,
-        mode: PermissionMode,
         calm_steps: int,
-        opening: tuple[type[PromptSent | PromptConfirmed], ...],
+        opening: tuple[type, ...],
+        capable: bool,
     ) -> None:
-        rules = () if limit is None else (StopRule("rule-1", StepCountRule(limit)),)
+        rules = [] if limit is None else [StopRule("rule-1", StepCountRule(limit))]
+        if expression is not None:
+            rules.append(StopRule("rule-2", ExpressionRule("true"), on_unknown=expression))
         limits = RunLimits(max_steps, 3_600 * SECOND, 10 * SECOND, 20 * SECOND)
-        self.play = Playbook(spec(*rules, decider=decider, limits=limits, mode=mode))
-        self.sent = self.confirmed = self.exited = False
-        self.boundaries = 0
-        self.turns: list[TurnEndReason] = []
+        self.exact = gate is StepGate.EXACT
+        run = spec(*rules, decider=decider if self.exact else None, limits=limits)
+        self.play = Playbook(replace(run, step_gate=gate))
+        self.turn = TURN if capable else TurnCame(INCAPABLE)
+        self.sent = self.confirmed = self.exited = self.aborted = False
+        self.boundaries = self.asked = self.steers = 0
+        self.turns: list[TurnEnded] = []
         self.timers: set[Timer] = set()
         self.past_timers: set[Timer] = set()
         self.said: list[Command] = []
+        self.answered_boundaries: set[str] = set()
+        self.answered_ids: set[str] = set()
         self.decided: dict[str, DecisionAction] = {}
         self.request: StopRequest | None = None
+        self.evaluation: EvaluateExpressions | None = None
+        #: The agent's own ids of what is open, by public id, and of what it no longer waits for.
+        self.own_ids: dict[str, str] = {}
+        self.closed: set[str] = set()
+        self.texts: set[str] = set()
         self.no_more_leave = False
         self.calm_steps = calm_steps
+        self.take_all(self.play.commands)
         for event in opening:
-            self.happen(event("p1"))
+            self.happen(self.turn if event is TurnCame else event("p1"))
         self.sent, self.confirmed = PromptSent in opening, PromptConfirmed in opening
 
     @property
@@ -148,10 +250,18 @@ class World(RuleBasedStateMachine):
         return view.state in {RunState.QUEUED, RunState.RUNNING} and view.step_count < self.calm_steps
 
     def happen(self, event: RunEvent, after: int = 0) -> None:
+        hits[self.play.run.view.state, type(event)] += 1
         self.play.hears(event, after=after)
-        for command in self.play.commands:
+        self.take_all(self.play.commands)
+
+    def refuse(self, event: RunEvent, reason: str) -> None:
+        hits[self.play.run.view.state, type(event)] += 1
+        self.play.refuses(event, reason)
+
+    def take_all(self, commands: list[Command]) -> None:
+        for command in commands:
             self.take(command)
-        self.said += self.play.commands
+        self.said += commands
 
     def take(self, command: Command) -> None:
         if isinstance(command, StartTimer):
@@ -161,82 +271,123 @@ class World(RuleBasedStateMachine):
             self.past_timers.add(command.timer)
         elif isinstance(command, AnswerBoundary):
             self.answered(command)
+        elif isinstance(command, AnswerPermission | AnswerQuestion):
+            own_id = command.permission_id if isinstance(command, AnswerPermission) else command.question_id
+            assert own_id not in self.answered_ids, "two answers to one question"
+            assert own_id not in self.closed, "an answer to what is no longer asked"
+            self.answered_ids.add(own_id)
+        elif isinstance(command, EvaluateExpressions):
+            self.evaluation = command
         elif isinstance(command, Interrupt):
             assert self.confirmed or self.boundaries, "an interrupt before the agent showed that it can take one"
         elif isinstance(command, Emit):
-            self.recorded(command)
+            self.recorded(command.fact)
 
     def answered(self, answer: AnswerBoundary) -> None:
-        earlier = [said.boundary_id for said in self.said if isinstance(said, AnswerBoundary)]
-        assert answer.boundary_id not in earlier, "two answers to one boundary"
+        assert answer.boundary_id not in self.answered_boundaries, "two answers to one boundary"
+        self.answered_boundaries.add(answer.boundary_id)
         if answer.action is DecisionAction.CONTINUE:
             assert not self.no_more_leave, "leave after a stop or an abort"
-        if self.sent:
+        if self.exact and self.sent and not self.play.run.view.turn_ended:
             assert answer.boundary_id == f"b{self.boundaries}", "an answer to a boundary that is past"
             assert self.decided[step_id(self.play.run.view.step_count)] is answer.action
 
-    def recorded(self, command: Emit) -> None:
-        fact = command.fact
+    def recorded(self, fact: Fact) -> None:
         if isinstance(fact, DecisionRecorded):
             assert fact.step_id not in self.decided, "two decisions about one step"
             self.decided[fact.step_id] = fact.decision.action
             self.no_more_leave |= fact.decision.action is DecisionAction.STOP
         elif isinstance(fact, RunStateChanged):
-            self.no_more_leave |= fact.state not in {RunState.RUNNING, RunState.AWAITING_DECISION, RunState.QUEUED}
+            self.no_more_leave |= fact.state not in {*BOUNDS, RunState.QUEUED} - {RunState.STOPPING, RunState.ABORTING}
+        elif isinstance(fact, PermissionRequested):
+            self.own_ids[fact.permission.permission_id] = f"own-{self.asked}"
+        elif isinstance(fact, QuestionRequested):
+            self.own_ids[fact.question.question_id] = f"own-{self.asked}"
+        elif isinstance(fact, PermissionResolved | QuestionResolved):
+            self.resolved(fact)
+        elif isinstance(fact, SteerAccepted):
+            self.texts.add(fact.steer_id)
+        elif isinstance(fact, SteerDelivered | SteerDropped):
+            self.texts.remove(fact.steer_id)
+        elif isinstance(fact, RunEnded):
+            assert not self.own_ids, "something is still open"
+            assert not self.texts, "a text without an outcome"
+
+    def resolved(self, fact: PermissionResolved | QuestionResolved) -> None:
+        public_id = fact.permission_id if isinstance(fact, PermissionResolved) else fact.question_id
+        own_id = self.own_ids.pop(public_id, "")
+        if fact.source is ResolutionSource.AGENT:
+            self.closed.add(own_id)
+        if isinstance(fact, QuestionResolved):
+            assert "secret" not in str(fact)
 
     # --- the engine and the agent ------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.live and not self.sent)
     @rule(after=spans)
+    def turn_came(self, after: int) -> None:
+        self.happen(self.turn, after)
+
+    @precondition(lambda self: self.live and not self.sent and self.play.run.view.turn_came)
+    @rule(after=spans)
     def prompt_sent(self, after: int) -> None:
         self.sent = True
         self.happen(PromptSent("p1"), after)
 
-    @precondition(lambda self: self.live and self.sent and not self.confirmed)
+    @precondition(lambda self: self.working and not self.confirmed)
     @rule(after=spans)
     def prompt_confirmed(self, after: int) -> None:
         self.confirmed = True
         self.happen(PromptConfirmed("p1"), after)
 
-    @precondition(lambda self: self.working)
-    @rule(after=spans)
-    def step_completed(self, after: int) -> None:
-        self.complete_step(after)
+    @precondition(lambda self: self.live and not self.exited)
+    @rule(after=spans, held=st.booleans())
+    def step_completed(self, after: int, held: bool) -> None:
+        self.complete_step(after, held=held or self.exact)
 
     @precondition(lambda self: self.working and self.play.run.view.state in {RunState.QUEUED, RunState.RUNNING})
-    @rule(after=spans)
-    def step_completed_in_order(self, after: int) -> None:
-        self.complete_step(after)
+    @rule(after=spans, held=st.booleans())
+    def step_completed_in_order(self, after: int, held: bool) -> None:
+        self.complete_step(after, held=held or self.exact)
 
     @precondition(lambda self: self.working and self.boundaries and not self.calm)
     @rule(after=spans)
     def step_completed_before_the_answer_was_sent(self, after: int) -> None:
         self.complete_step(after, past_gate=True)
 
-    def complete_step(self, after: int, *, past_gate: bool = False) -> None:
+    def complete_step(self, after: int, *, past_gate: bool = False, held: bool = True) -> None:
         self.boundaries += 1
-        event = completed(self.play.run.view.step_count + 1)
-        self.happen(StepCompleted(f"b{self.boundaries}", event.step, event.session_steps, past_gate), after)
+        event = completed(self.play.run.next_step_number)
+        self.happen(StepCompleted(f"b{self.boundaries}", event.step, past_gate, held), after)
+
+    @precondition(lambda self: self.evaluation is not None)
+    @rule(result=results, again=st.booleans(), after=spans)
+    def rules_evaluated(self, result: ExpressionResult, again: bool, after: int) -> None:
+        assert self.evaluation is not None
+        event = RulesEvaluated(self.evaluation.evaluation_id, (result,) * len(self.evaluation.expressions))
+        self.evaluation = self.evaluation if again else None
+        self.happen(event, after)
 
     @precondition(lambda self: self.working and not self.calm)
-    @rule(reason=st.sampled_from(TurnEndReason), after=spans)
-    def turn_ended(self, reason: TurnEndReason, after: int) -> None:
-        self.end_turn(reason, after)
+    @rule(reason=st.sampled_from(TurnEndReason), denied=st.sampled_from([False, False, False, True]), after=spans)
+    def turn_ended(self, reason: TurnEndReason, denied: bool, after: int) -> None:
+        self.end_turn(TurnEnded(reason, "raw", "text", denied=denied), after)
 
     @precondition(lambda self: self.working and self.play.run.view.state in {RunState.STOPPING, RunState.ABORTING})
     @rule(after=spans)
     def turn_ended_as_told(self, after: int) -> None:
-        stopping = self.play.run.view.state is RunState.STOPPING
-        self.end_turn(TurnEndReason.STOP_CONDITION if stopping else TurnEndReason.ABORTED, after)
+        stopping = self.play.run.view.state is RunState.STOPPING and self.exact
+        reason = TurnEndReason.STOP_CONDITION if stopping else TurnEndReason.ABORTED
+        self.end_turn(TurnEnded(reason, "raw", "text"), after)
 
-    def end_turn(self, reason: TurnEndReason, after: int) -> None:
-        self.turns.append(reason)
-        self.happen(TurnEnded(reason, "raw", "text"), after)
+    def end_turn(self, event: TurnEnded, after: int) -> None:
+        self.turns.append(event)
+        self.happen(event, after)
 
-    @precondition(lambda self: self.working and not self.calm)
-    @rule(event=st.sampled_from(DISASTERS), after=spans)
-    def disaster(self, event: RunEvent, after: int) -> None:
-        self.exited = isinstance(event, AgentExited)
+    @precondition(lambda self: self.live and not self.exited and not self.calm)
+    @rule(event=st.sampled_from(ANYTHING), after=spans)
+    def anything(self, event: RunEvent, after: int) -> None:
+        self.exited |= isinstance(event, AgentExited)
         self.confirmed |= self.sent and isinstance(event, PromptConfirmed)
         self.happen(event, after)
 
@@ -245,6 +396,42 @@ class World(RuleBasedStateMachine):
     def start_failed(self) -> None:
         self.exited = True
         self.happen(AgentStartFailed(failure("AGENT_START_FAILED", "gone", FailureFault.ENVIRONMENT)))
+
+    # --- permissions and questions -----------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.live and not self.exited and not self.calm)
+    @rule(ruling=rulings, subagent_id=sub_agents, question=st.booleans(), after=spans)
+    def asks(self, ruling: Ruling, subagent_id: str, question: bool, after: int) -> None:
+        self.asked += 1
+        own_id = f"own-{self.asked}"
+        if question:
+            self.happen(replace(WHICH, question_id=own_id, subagent_id=subagent_id), after)
+        else:
+            self.happen(replace(BASH, permission_id=own_id, subagent_id=subagent_id, ruling=ruling), after)
+
+    @precondition(lambda self: self.own_ids)
+    @rule(data=st.data(), after=spans)
+    def no_longer_asks(self, data: st.DataObject, after: int) -> None:
+        public_id = data.draw(st.sampled_from(sorted(self.own_ids)))
+        kind = PermissionWithdrawn if ".p" in public_id else QuestionWithdrawn
+        self.happen(kind(self.own_ids[public_id]), after)
+        assert public_id not in self.own_ids
+
+    @precondition(lambda self: self.own_ids)
+    @rule(data=st.data(), answer=st.sampled_from(PermissionAnswer), decline=st.booleans(), after=spans)
+    def answers(self, data: st.DataObject, answer: PermissionAnswer, decline: bool, after: int) -> None:
+        public_id = data.draw(st.sampled_from(sorted(self.own_ids)))
+        own_id = self.own_ids[public_id]
+        if ".p" in public_id:
+            event: RunEvent = PermissionAnswered(public_id, answer, "ann")
+            reason = "PERMISSION_NOT_PENDING"
+        else:
+            answers = (QuestionItemAnswer("colour", ("r",)), QuestionItemAnswer("key", text="secret"))
+            event = QuestionAnswered(public_id, None if decline else answers, "ann")
+            reason = "QUESTION_NOT_PENDING"
+        self.happen(event, after)
+        assert own_id in self.answered_ids
+        self.refuse(event, reason)
 
     # --- clients, timers, the daemon ---------------------------------------------------------------------------------
 
@@ -256,27 +443,40 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.live and not self.calm)
     @rule(after=spans)
     def abort(self, after: int) -> None:
+        self.aborted = True
         self.happen(ABORT_PLEASE, after)
 
-    @precondition(lambda self: self.live)
-    @rule(number=st.integers(1, 4), action=actions, error=errors, after=spans)
-    def decide_something(self, number: int, action: DecisionAction, error: str, after: int) -> None:
-        self.decide(DecisionSubmitted(step_id(number), action, "ann", error=error), after)
+    @rule()
+    def unwanted_answers(self) -> None:
+        for event, reason in UNWANTED:
+            self.refuse(event, reason)
 
     @precondition(lambda self: self.play.run.view.pending_decision is not None)
-    @rule(action=actions, error=errors, twice=st.booleans(), after=spans)
-    def decide_rightly(self, action: DecisionAction, error: str, twice: bool, after: int) -> None:
+    @rule(action=actions, error=errors, texts=st.booleans(), after=spans)
+    def decide(self, action: DecisionAction, error: str, texts: bool, after: int) -> None:
         event = DecisionSubmitted(step_id(self.play.run.view.step_count), action, "ann", error=error)
-        self.decide(event, after)
-        if twice:
-            self.play.refuses(event, "DECISION_NOT_PENDING")
+        if action is DecisionAction.CONTINUE and not error:
+            if self.play.run.view.stop_requested is not None:
+                self.refuse(event, "DRAINING")
+                return
+            if texts and self.turn.capabilities is not CAPABLE:
+                self.refuse(replace(event, guidance="Carefully."), "CAPABILITY_MISSING")
+            elif texts:
+                event = replace(event, guidance="Carefully.", model="model-2")
+        self.happen(event, after)
+        self.refuse(event, "DECISION_NOT_PENDING")
 
-    def decide(self, event: DecisionSubmitted, after: int) -> None:
-        pending = self.play.run.view.pending_decision
-        if pending is not None and pending.step_id == event.step_id:
+    @precondition(lambda self: self.live)
+    @rule(after=spans)
+    def steer(self, after: int) -> None:
+        self.steers += 1
+        event = SteerSubmitted(f"steer_{self.steers}", "Look there.", "ann")
+        try:
             self.happen(event, after)
+        except StepRailError as error:
+            assert error.reason in {"STEER_NOT_POSSIBLE", "CAPABILITY_MISSING"}
         else:
-            self.play.refuses(event, "DECISION_NOT_PENDING")
+            assert self.play.run.view.state in {RunState.RUNNING, RunState.AWAITING_PERMISSION}
 
     @precondition(lambda self: self.timers and not self.calm)
     @rule(data=st.data())
@@ -296,13 +496,25 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.live and not self.calm)
     @rule(after=spans)
     def daemon_restarts(self, after: int) -> None:
+        """Everything but the record is lost, and the agent's process."""
+        self.play.run = Run.restore(replayed(self.play.facts))
+        self.timers.clear()
+        self.past_timers.clear()
+        self.evaluation = None
         self.happen(DaemonRestarted(), after)
+        assert self.live == (not self.sent), "only a run whose prompt was not given survives"
+        self.exited = False
 
     @precondition(lambda self: not self.live)
-    @rule(event=st.sampled_from(LATE))
-    def something_comes_late(self, event: RunEvent) -> None:
-        self.happen(event)
-        assert self.play.commands == []
+    @rule()
+    def everything_comes_late(self) -> None:
+        run = self.play.run
+        for event in LATE:
+            hits[run.view.state, type(event)] += 1
+            assert run.handle(event, self.play.at) == []
+        self.refuse(SteerSubmitted("late", "Look there.", "ann"), "STEER_NOT_POSSIBLE")
+        if run.view.state in {RunState.STOPPED, RunState.ABORTED}:
+            self.happen(AgentStartFailed(failure("AGENT_START_FAILED", "gone", FailureFault.ENVIRONMENT)))
 
     # --- what holds always -------------------------------------------------------------------------------------------
 
@@ -310,20 +522,25 @@ class World(RuleBasedStateMachine):
     def every_wait_is_bounded(self) -> None:
         view = self.play.run.view
         ending = any(isinstance(command, EndProcess) for command in self.said)
-        bounds = BOUNDS.get(view.state, set())
-        if view.state is RunState.QUEUED and self.sent:
-            bounds = {Timer.PROMPT}
-        assert self.timers <= bounds, "a timer that nobody needs"
+        bounds = set(BOUNDS.get(view.state, ()))
+        if view.state is RunState.QUEUED:
+            bounds = {Timer.PROMPT if self.sent else Timer.QUEUE}
+        if view.asks:
+            bounds.add(Timer.PERMISSION)
+        optional = {Timer.DISCONNECT} if view.state is RunState.AWAITING_DECISION else set()
+        assert self.timers <= bounds | optional, "a timer that nobody needs"
         missing = bounds - self.timers
         assert not missing or (ending and missing <= {Timer.STOP, Timer.ABORT}), f"no bound: {missing}"
 
     @invariant()
     def nothing_is_claimed_that_the_agent_did_not_confirm(self) -> None:
         state = self.play.run.view.state
+        reasons = {turn.reason for turn in self.turns}
         if state is RunState.COMPLETED:
-            assert TurnEndReason.COMPLETED in self.turns
-        elif state is RunState.STOPPED:
-            assert TurnEndReason.STOP_CONDITION in self.turns or not self.sent
+            assert TurnEndReason.COMPLETED in reasons
+        elif state is RunState.STOPPED and self.sent:
+            confirmed = TurnEndReason.STOP_CONDITION in reasons or any(turn.denied for turn in self.turns)
+            assert confirmed or (not self.exact and TurnEndReason.ABORTED in reasons)
         elif state is RunState.ABORTED:
             assert self.turns or self.exited or not self.sent
 
@@ -331,8 +548,23 @@ class World(RuleBasedStateMachine):
     def the_reasons_fit_the_end(self) -> None:
         view = self.play.run.view
         assert (view.state is not RunState.STOPPED) or (view.stop_reason is not None and view.failure is None)
+        assert (view.state is not RunState.COMPLETED) or view.stop_reason is None
         assert (view.state is not RunState.FAILED) or view.failure is not None
         assert (view.state is RunState.AWAITING_DECISION) == (view.pending_decision is not None)
+        if not self.exact and view.stop_reason is not None and view.step_count:
+            assert not view.stop_reason.exact or view.stop_reason.kind.name == "PERMISSION_DENIED"
+
+    @invariant()
+    def people_are_waited_for_exactly_while_something_is_open(self) -> None:
+        view = self.play.run.view
+        assert view.asks == bool(self.own_ids)
+        assert view.asks or view.state is not RunState.AWAITING_PERMISSION
+        assert not view.asks or view.state in {RunState.AWAITING_PERMISSION, RunState.AWAITING_DECISION}
+        assert view.needs_attention == (view.asks or view.pending_decision is not None)
+
+    @invariant()
+    def an_abort_is_never_told_as_a_stop(self) -> None:
+        assert not self.aborted or self.play.run.view.state is not RunState.STOPPED
 
     @invariant()
     def effects_on_the_agent_happen_once(self) -> None:
@@ -342,7 +574,7 @@ class World(RuleBasedStateMachine):
     @invariant()
     def a_lost_gate_is_told_once_and_never_ends_well(self) -> None:
         lost = sum(isinstance(command, LowerGate) for command in self.said)
-        assert lost <= 1
+        assert lost <= (1 if self.exact else 0)
         assert not lost or self.play.run.view.state is not RunState.STOPPED
 
     @invariant()
@@ -355,15 +587,20 @@ class World(RuleBasedStateMachine):
         """Every timer that runs out and the exit of the process bring every run to its end."""
         if not hasattr(self, "play"):
             return
-        for _ in range(len(Timer)):
+        for _ in range(2 * len(Timer)):
             if self.timers and self.live:
                 self.fire(max(self.timers))
         self.happen(AgentExited(0, None))
         assert not self.live
+        assert sum(isinstance(fact, RunEnded) for fact in self.play.facts) == 1
 
 
-TestAnyInterleaving = World.TestCase
-TestAnyInterleaving.settings = settings(max_examples=300, stateful_step_count=15)
+@pytest.mark.timeout(900)
+def test_any_interleaving_ends_once_and_together_they_use_every_row() -> None:
+    hits.clear()
+    bounds = settings(max_examples=INTERLEAVINGS, stateful_step_count=20)
+    run_state_machine_as_test(World, settings=bounds)  # type: ignore[no-untyped-call]
+    assert {pair for pair in TABLE if not hits[pair]} == set()
 
 
 def test_an_abort_against_a_stop_a_decision_the_end_and_the_exit_ends_the_run_once_in_every_order() -> None:

@@ -4,9 +4,11 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.core.conversations import (
     ABORT,
+    ABORT_ASKED,
     ABORT_PLEASE,
     ABORTED_TURN,
     AT_TWO,
+    CAPABLE,
     CLIENT,
     COMPLETED_TURN,
     FAILED_TURN,
@@ -31,7 +33,6 @@ from tests.unit.core.conversations import (
 )
 
 from steprail_daemon.core.commands import (
-    AnswerPermission,
     CancelTimer,
     Emit,
     EndProcess,
@@ -46,13 +47,13 @@ from steprail_daemon.core.events import (
     BoundaryCancelled,
     DaemonRestarted,
     DecisionSubmitted,
-    PermissionAsked,
     PromptConfirmed,
     PromptSent,
     ProtocolFailed,
     StopRequested,
     Timer,
     TimerFired,
+    TurnCame,
     TurnEnded,
 )
 from steprail_daemon.core.model import (
@@ -63,8 +64,6 @@ from steprail_daemon.core.model import (
     DecisionSource,
     Failure,
     FailureFault,
-    PermissionMode,
-    ResolutionSource,
     RuleScope,
     RunLimits,
     RunState,
@@ -73,16 +72,15 @@ from steprail_daemon.core.model import (
     StopReason,
     StopRequest,
     StopRule,
-    ToolKind,
     TurnEndReason,
     Usage,
     Verdict,
     VerdictOutcome,
 )
-from steprail_daemon.core.policy import DENIAL_MESSAGE
-from steprail_daemon.core.records import PermissionResolved, StopAsked, UsageCounted
+from steprail_daemon.core.records import StopAsked, UsageCounted
 from steprail_daemon.testing.playbook import BEGIN
 
+AFTER_THREE = TurnCame(CAPABLE, steps_before=3)
 HARD_TIMER = (Timer.HARD_TIMEOUT,)
 MATCHED, NOT_MATCHED = VerdictOutcome.MATCHED, VerdictOutcome.NOT_MATCHED
 
@@ -176,9 +174,9 @@ def test_a_client_is_not_asked_where_a_rule_stops() -> None:
 
 def test_a_rule_over_the_session_counts_the_steps_of_earlier_runs() -> None:
     rule = StopRule("all", StepCountRule(5, RuleScope.SESSION))
-    play = running(rule, steps_before=3).hears(completed(1, before=3))
+    play = running(rule, turn=AFTER_THREE).hears(completed(1))
     play.ends_in(RunState.RUNNING)
-    play.hears(completed(2, before=3))
+    play.hears(completed(2))
     reason = play.ends_in(RunState.STOPPING).stop_reason
     assert reason is not None
     assert (reason.observed, reason.limit) == ("5", "5")
@@ -194,7 +192,7 @@ def test_a_text_only_end_completes_it() -> None:
 def test_rules_that_are_met_at_a_text_only_end_are_noted_and_change_nothing() -> None:
     session = StopRule("all", StepCountRule(3, RuleScope.SESSION))
     final = Verdict("all", StopKind.STEP_COUNT, MATCHED, "3", "3", 1.0, "Completed steps of the session: 3, limit 3.")
-    running(session, steps_before=3).hears(COMPLETED_TURN).says(
+    running(session, turn=AFTER_THREE).hears(COMPLETED_TURN).says(
         turn(COMPLETED_TURN),
         *ends(RunState.COMPLETED, RunState.RUNNING, BEGIN, timers=HARD_TIMER, final=(final,)),
     )
@@ -202,7 +200,7 @@ def test_rules_that_are_met_at_a_text_only_end_are_noted_and_change_nothing() ->
 
 def test_the_session_is_counted_up_to_the_text_only_end() -> None:
     session = StopRule("all", StepCountRule(9, RuleScope.SESSION))
-    play = running(session, steps_before=3).hears(completed(1, before=3)).hears(COMPLETED_TURN)
+    play = running(session, turn=AFTER_THREE).hears(completed(1)).hears(COMPLETED_TURN)
     assert [verdict.observed for verdict in play.ends_in(RunState.COMPLETED).final_verdicts] == ["4"]
 
 
@@ -281,23 +279,6 @@ def test_a_stop_that_nobody_ordered_is_not_claimed_as_stopped() -> None:
     assert view.stop_reason is None
 
 
-def test_a_permission_is_recorded_before_it_is_answered() -> None:
-    edit = PermissionAsked("perm", "call", "Edit", "{}", tool_kind=ToolKind.EDIT)
-    play = running(run=spec(mode=PermissionMode.ACCEPT_EDITS)).hears(edit)
-    reason = "permission mode ACCEPT_EDITS allows tools that edit"
-    resolved = PermissionResolved("perm", True, ResolutionSource.POLICY, reason)
-    play.says(Emit(resolved), AnswerPermission("perm", True, ""))
-    play.ends_in(RunState.RUNNING)
-
-
-def test_a_denial_tells_people_why_and_the_model_only_that() -> None:
-    reason = "permission mode ASK leaves it to people, and nobody can be asked"
-    running().hears(PermissionAsked("perm", "call", "Bash", "{}", tool_kind=ToolKind.EXECUTE)).says(
-        Emit(PermissionResolved("perm", False, ResolutionSource.POLICY, reason)),
-        AnswerPermission("perm", False, DENIAL_MESSAGE),
-    )
-
-
 def test_an_exit_fails_it_with_the_end_of_stderr() -> None:
     event = AgentExited(134, None, "x" * 3_000 + "\nFATAL ERROR: heap out of memory\n")
     view = running().hears(completed(1)).hears(event).ends_in(RunState.FAILED)
@@ -364,6 +345,7 @@ def test_the_first_stop_request_stays() -> None:
 def test_an_abort_interrupts_it_and_is_bounded() -> None:
     play = running().hears(ABORT_PLEASE)
     play.says(
+        ABORT_ASKED,
         changes(RunState.ABORTING, RunState.RUNNING, BEGIN),
         CancelTimer(Timer.HARD_TIMEOUT),
         StartTimer(Timer.ABORT, BEGIN + ABORT),

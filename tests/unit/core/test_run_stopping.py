@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 from tests.unit.core.conversations import (
     ABORT,
+    ABORT_ASKED,
     ABORT_PLEASE,
     ABORTED_TURN,
     AT_TWO,
@@ -51,6 +52,7 @@ from steprail_daemon.core.model import (
     DecisionSource,
     Failure,
     FailureFault,
+    PermissionAnswer,
     ResolutionSource,
     RunState,
     StopKind,
@@ -175,6 +177,7 @@ def test_a_timer_that_was_cancelled_while_it_fired_does_nothing() -> None:
 def test_an_abort_wins_over_a_stop_that_is_not_confirmed() -> None:
     play = stopping().hears(ABORT_PLEASE)
     play.says(
+        ABORT_ASKED,
         changes(RunState.ABORTING, RunState.STOPPING, BEGIN),
         CancelTimer(Timer.HARD_TIMEOUT),
         CancelTimer(Timer.STOP),
@@ -233,7 +236,8 @@ def test_a_tool_of_the_main_loop_after_a_stop_is_denied_and_lost_the_gate() -> N
 
 def test_a_tool_of_a_sub_agent_after_a_stop_is_denied() -> None:
     play = stopping().hears(PermissionAsked("perm", "call", "Bash", "{}", subagent_id="sub"))
-    resolved = PermissionResolved("perm", False, ResolutionSource.POLICY, "the run is being stopped")
+    reason = "the run is being stopped"
+    resolved = PermissionResolved("run_01.p000001", PermissionAnswer.DENY, ResolutionSource.POLICY, reason, tool="Bash")
     play.says(Emit(resolved), AnswerPermission("perm", False, DENIAL_MESSAGE))
     play.ends_in(RunState.STOPPING)
 

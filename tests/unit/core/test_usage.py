@@ -7,7 +7,7 @@ from steprail_daemon.core.model import Cost, CostBasis, Usage
 from steprail_daemon.core.usage import add_cost, add_usage, incomplete_cost, incomplete_usage
 
 tokens = st.none() | st.integers(0, 10**9)
-usages = st.none() | st.builds(Usage, tokens, tokens, tokens, tokens, tokens, st.booleans())
+usages = st.none() | st.builds(Usage, tokens, tokens, tokens, tokens, tokens, st.booleans(), tokens)
 costs = st.none() | st.builds(Cost, tokens, st.sampled_from(CostBasis), st.booleans())
 
 
@@ -21,6 +21,14 @@ def test_a_part_that_is_unknown_makes_the_sum_a_lower_bound() -> None:
         11, 4, output_tokens=4, complete=False
     )
     assert add_usage(None, None) is None
+
+
+def test_totals_that_are_known_without_their_parts_add_up_too() -> None:
+    assert add_usage(Usage(reported_total=5), Usage(reported_total=7)) == Usage(reported_total=12)
+    assert add_usage(Usage(10, output_tokens=3), Usage(reported_total=7)) == Usage(
+        10, output_tokens=3, complete=False, reported_total=20
+    )
+    assert add_usage(Usage(reported_total=5), Usage()) == Usage(complete=False, reported_total=5)
 
 
 def test_amounts_of_two_sources_are_mixed() -> None:

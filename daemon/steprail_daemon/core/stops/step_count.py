@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from steprail_daemon.core.model import RuleScope, StepCountRule, StopKind, StopRule, Verdict, VerdictOutcome
-from steprail_daemon.core.stops.base import RuleKind, StepFacts
+from collections.abc import Iterable
+
+from steprail_daemon.core.model import RuleScope, StepCountRule, StopKind, Verdict, VerdictOutcome
+from steprail_daemon.core.stops.base import Problem, RuleKind, StepFacts, at_least
 
 # A member of an enumeration costs a function call to look up, and this is evaluated at every boundary.
 _KIND = StopKind.STEP_COUNT
@@ -12,9 +14,8 @@ _MATCHED = VerdictOutcome.MATCHED
 _NOT_MATCHED = VerdictOutcome.NOT_MATCHED
 
 
-def verdict(rule: StopRule, facts: StepFacts) -> Verdict:
+def verdict(rule_id: str, condition: StepCountRule, facts: StepFacts) -> Verdict:
     """Compare with "at or over", so that a limit which was passed still stops."""
-    condition = rule.condition
     limit = condition.at_least
     if condition.scope is _SESSION:
         count, where = facts.session_steps, "of the session"
@@ -23,13 +24,17 @@ def verdict(rule: StopRule, facts: StepFacts) -> Verdict:
     outcome = _MATCHED if count >= limit else _NOT_MATCHED
     observed, most = str(count), str(limit)
     message = f"Completed steps {where}: {observed}, limit {most}."
-    return Verdict(rule.rule_id, _KIND, outcome, observed, most, count / limit, message)
+    return Verdict(rule_id, _KIND, outcome, observed, most, count / limit, message)
 
 
-def problem(rule: StopRule) -> str:
+def problems(condition: StepCountRule) -> Iterable[Problem]:
     """Check that there is a limit to reach."""
-    at_least = rule.condition.at_least
-    return "" if at_least >= 1 else f"step_count.at_least is {at_least}; accepted are 1 and more"
+    return at_least(condition.at_least, 1)
 
 
-STEP_COUNT = RuleKind(_KIND, StepCountRule, verdict, problem)
+def sums_session(condition: StepCountRule) -> bool:
+    """Whether the steps of earlier runs count."""
+    return condition.scope is _SESSION
+
+
+STEP_COUNT = RuleKind(_KIND, StepCountRule, verdict, problems, session=sums_session)
