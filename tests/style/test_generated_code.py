@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+MESSAGES = "daemon/steprail_daemon/expressions/messages"
 
 
 class Copy:
@@ -16,7 +17,9 @@ class Copy:
     def __init__(self, root: Path) -> None:
         self.protos = root / "protos"
         self.package = root / "v1"
+        self.messages = root / MESSAGES
         shutil.copytree(ROOT / "protos", self.protos)
+        shutil.copytree(ROOT / MESSAGES, self.messages, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(
             ROOT / "clients/python/src/steprail/v1", self.package, ignore=shutil.ignore_patterns("__pycache__")
         )
@@ -29,6 +32,7 @@ class Copy:
 
     def fresh(self) -> subprocess.CompletedProcess[str]:
         options = ["--check", "--protos", str(self.protos), "--package", str(self.package)]
+        options += ["--messages", str(self.messages)]
         return run(sys.executable, str(ROOT / "scripts" / "generate.py"), *options)
 
     def buf(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -71,6 +75,15 @@ def test_a_module_without_a_proto_is_left_over_and_one_not_written_is_missing(co
     assert done.returncode == 1
     assert "steps_pb2.pyi: missing" in done.stderr
     assert "strides_pb2.pyi: left over" in done.stderr
+
+
+def test_a_changed_proto_of_the_daemons_own_messages_makes_them_stale(copy: Copy) -> None:
+    with (copy.messages / "view.proto").open("a") as file:
+        file.write("message Planted {}\n")
+    done = copy.fresh()
+    assert done.returncode == 1
+    assert "view_pb2.py: stale" in done.stderr
+    assert "view_pb2.pyi: stale" in done.stderr
 
 
 def test_a_proto_that_does_not_compile_is_an_error_of_its_own(copy: Copy) -> None:

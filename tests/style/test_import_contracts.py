@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DAEMON = Path("daemon/steprail_daemon")
 CLIENT = Path("clients/python/src/steprail")
+SCRIPTED = Path("daemon/steprail_scripted")
 CONTRACTS = [
     contract["name"]
     for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -40,17 +41,29 @@ PLANTS: dict[str, dict[Path, str]] = {
     "command line goes through daemon, config and the client": {
         DAEMON / "cli/planted.py": "import steprail_daemon.service"
     },
+    "expressions know core, protobuf and CEL": {
+        DAEMON / "expressions/planted.py": "import steprail_daemon.config",
+    },
+    "CEL is loaded by the expressions' worker only": {
+        DAEMON / "engine/planted.py": "from cel_expr_python import cel",
+    },
+    "the daemon's side of expressions does not load CEL": {
+        DAEMON / "expressions/client.py": "import steprail_daemon.expressions.planted",
+        DAEMON / "expressions/planted.py": "import steprail_daemon.expressions.compiler",
+    },
     "parent process is standard library only": {
         DAEMON / "parent/planted.py": "import anyio",
     },
     "client never imports the daemon": {CLIENT / "planted.py": "import steprail_daemon"},
+    "built-in agent knows nothing of ours": {SCRIPTED / "planted.py": "import steprail_daemon.core.model"},
+    "nobody imports the built-in agent": {DAEMON / "drivers/planted.py": "import steprail_scripted.rpc"},
 }
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Copy what import-linter reads."""
-    for package in (DAEMON, CLIENT):
+    for package in (DAEMON, CLIENT, SCRIPTED):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path

@@ -1,0 +1,1 @@
+"""Messages generated from the protos beside them. Never edited by hand."""
