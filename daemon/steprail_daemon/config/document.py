@@ -43,8 +43,9 @@ are reported together, each with its place. `steprail config check` does the sam
 
 - State (`journal.db`, `homes/`, `lock`): `--state-dir`, else `$STEPRAIL_STATE_DIR`; else, as root, `/var/lib/steprail`;
   else `$XDG_STATE_HOME/steprail` (by default `~/.local/state/steprail`).
-- The address that commands use: `--address`, else `$STEPRAIL_ADDRESS`, else the first of `server.listen` in the
-  configuration that they find.
+- The address that commands use: `--address`, else `$STEPRAIL_ADDRESS`, else the first socket (or else the first address)
+  of `server.listen` in the configuration that they find.
+- Tokens and certificates, and what SIGHUP takes up without a restart: [access.md](access.md).
 
 A daemon holds the lock of its state directory; a second one on the same directory does not start.
 
@@ -84,20 +85,30 @@ def _flat_keys(section: type[Any], prefix: str = "") -> Iterator[tuple[str, Key]
             yield from _flat_keys(child.section, f"{name}.")
 
 
-def _page_sections(section: type[Any], path: tuple[str, ...]) -> Iterator[str]:
+def _default_cell(key: Key) -> str:
+    if key.required:
+        return "required"
+    default = key.default_words or _default(key)
+    return default if key.default_words and '"' not in default else f"`{default}`"
+
+
+def _page_sections(section: type[Any], path: tuple[str, ...], *, listed: bool = False) -> Iterator[str]:
     if path:
-        yield f"\n### `[{'.'.join(path)}]`\n\n{_summary(section)}\n"
+        header = f"[{'.'.join(path)}]"
+        yield f"\n### `{f'[{header}]' if listed else header}`\n\n{_summary(section)}\n"
+    if not any(_flat_keys(section)):
+        return
     yield "\n| key | default | accepted | meaning |\n|---|---|---|---|\n"
     for name, key in _flat_keys(section):
-        default = key.default_words or _default(key)
-        default = default if key.default_words and '"' not in default else f"`{default}`"
-        cells = (f"`{name}`", default, key.kind.accepted, key.help)
+        cells = (f"`{name}`", _default_cell(key), key.kind.accepted, key.help)
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |\n"
     for name, child in children(section).items():
         if child.section and section is Config:
             yield from _page_sections(child.section, (*path, name))
         elif child.named:
             yield from _page_sections(child.named, (*path, name, "<name>"))
+        elif child.listed:
+            yield from _page_sections(child.listed, (*path, name), listed=True)
 
 
 def _sample_sections(section: type[Any], path: tuple[str, ...]) -> Iterator[str]:
@@ -111,6 +122,16 @@ def _sample_sections(section: type[Any], path: tuple[str, ...]) -> Iterator[str]
             yield from _sample_sections(child.section, (*path, name))
         elif child.named:
             yield from _sample_sections(child.named, (*path, name, "claude"))
+        elif child.listed:
+            yield from _sample_entry(child.listed, (*path, name))
+
+
+def _sample_entry(section: type[Any], path: tuple[str, ...]) -> Iterator[str]:
+    """Write an entry of an array of tables. There is none by default, so that its header is a comment too."""
+    yield f"\n# {_summary(section)}\n#[[{'.'.join(path)}]]\n"
+    for name, key in _flat_keys(section):
+        yield textwrap.fill(key.help, 116, initial_indent="# ", subsequent_indent="# ") + "\n"
+        yield f"#{name} = {key.sample or _default(key)}\n"
 
 
 def main(directory: str) -> None:

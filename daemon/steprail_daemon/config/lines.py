@@ -16,13 +16,21 @@ Path = tuple[str, ...]
 
 
 def key_lines(text: str) -> dict[Path, int]:
-    """Give the line, from 1, on which each table and each key outside inline tables is first named."""
+    """Give the line, from 1, on which each table and each key outside inline tables is first named.
+
+    The entries of an array of tables are numbered from 1: the first `[[identities]]` is `("identities", "1")`.
+    """
     found: dict[Path, int] = {}
     table: Path = ()
+    lengths: dict[Path, int] = {}
     for line, statement in _statements(text):
         header = statement.strip()
-        if header.startswith("["):
-            table = path = _path(header.lstrip("["))
+        if header.startswith("[["):
+            array = _placed(_path(header.lstrip("[")), lengths)
+            lengths[array] = lengths.get(array, 0) + 1
+            table = path = (*array, str(lengths[array]))
+        elif header.startswith("["):
+            table = path = _placed(_path(header.lstrip("[")), lengths)
         else:
             path = table + _path(header)
         for end in range(1, len(path) + 1) if header else ():
@@ -48,6 +56,15 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         elif not part.startswith("#"):
             statement += part
     yield start, statement
+
+
+def _placed(path: Path, lengths: dict[Path, int]) -> Path:
+    """Put the number of the last entry behind each array of tables that a path goes through."""
+    placed: Path = ()
+    for part in path:
+        length = lengths.get(placed)
+        placed = (*placed, part) if length is None else (*placed, str(length), part)
+    return placed
 
 
 def _path(text: str) -> Path:

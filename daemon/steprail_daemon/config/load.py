@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from steprail_daemon.config import places, schema
+from steprail_daemon.config import access, places, schema
 from steprail_daemon.config.lines import key_lines, line_of
 from steprail_daemon.config.schema import Child, Config, Key, children
 from steprail_daemon.config.values import expand
@@ -89,7 +89,13 @@ class _Findings:
 
     raw: dict[KeyPath, _Raw] = field(default_factory=dict)
     agents: dict[str, str] = field(default_factory=dict)
+    #: How many entries each array of tables has.
+    lengths: dict[KeyPath, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+
+    def place(self, path: KeyPath) -> str:
+        """Give where an entry of an array of tables stands, for a key that it lacks."""
+        return next((raw.source for known, raw in self.raw.items() if known[: len(path) - 1] == path[:-1]), "")
 
     def problem(self, path: KeyPath, where: str, message: str) -> None:
         self.problems.append(Problem(".".join(path), where, message))
@@ -126,12 +132,20 @@ def load_config(
     _read_flags(flags, findings)
     loaded = _Builder(findings, environ, _varying_defaults(findings, environ, uid)).build()
     config = _with_absolute_roots(loaded.config, loaded.sources, findings)
-    for key, message in [] if findings.problems else schema.conflicts(config):
+    for key, message in [] if findings.problems else [*schema.conflicts(config), *access.conflicts(config)]:
         findings.problems.append(Problem(key, _unless_default(loaded.sources[key]), message))
     if findings.problems:
         raise ConfigError(findings.problems)
     state = Path(state_directory).absolute() if state_directory else places.state_directory(environ, uid)
     return LoadedConfig(config, loaded.sources, file, state)
+
+
+def changed_keys(before: LoadedConfig, after: LoadedConfig) -> list[str]:
+    """Give the dotted keys whose values differ, or that only one of two configurations has, by name."""
+    old, new = (
+        {".".join(path): value for path, _, value in _leaves(Config, one.config, ())} for one in (before, after)
+    )
+    return sorted(key for key in old.keys() | new.keys() if key not in old or key not in new or old[key] != new[key])
 
 
 def find_file(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -179,6 +193,9 @@ def _leaves(section: type[Any], value: Any, path: KeyPath) -> Iterator[tuple[Key
         elif child.named:
             for entry, content in inner.items():
                 yield from _leaves(child.named, content, (*path, name, entry))
+        elif child.listed:
+            for number, content in enumerate(inner, 1):
+                yield from _leaves(child.listed, content, (*path, name, str(number)))
 
 
 def _unknown(name: str, accepted: Iterable[str]) -> str:
@@ -233,11 +250,21 @@ class _FileReader:
             self.findings.raw[path] = _Raw(value, self.where(path))
         elif child.section:
             self.section(child.section, value, path)
+        elif child.listed:
+            self._entries(child.listed, value, path)
         elif child.named and isinstance(value, dict):
             for name, content in value.items():
                 self._agent(child.named, name, content, (*path, name))
         else:
             self.problem(path, "it is not a table; accepted: a table for each agent")
+
+    def _entries(self, section: type[Any], value: object, path: KeyPath) -> None:
+        if not isinstance(value, list):
+            self.problem(path, f"it is not an array of tables; accepted: [[{'.'.join(path)}]] before each entry")
+            return
+        self.findings.lengths[path] = len(value)
+        for number, entry in enumerate(value, 1):
+            self.section(section, entry, (*path, str(number)))
 
     def _agent(self, section: type[Any], name: str, content: object, path: KeyPath) -> None:
         twin = next((known for known in self.findings.agents if known.replace("-", "_") == name.replace("-", "_")), "")
@@ -282,8 +309,10 @@ def _varying_defaults(findings: _Findings, environ: Mapping[str, str], uid: int)
     defaults: dict[KeyPath, object] = {("server", "listen"): list(places.default_listen(environ, uid))}
     for name in findings.agents:
         driver = findings.raw.get(("agents", name, "driver"))
+        kind = str(driver.value) if driver else name
         defaults["agents", name, "driver"] = name
-        defaults["agents", name, "command"] = [driver.value if driver else name]
+        defaults["agents", name, "command"] = list(schema.default_command(kind))
+        defaults["agents", name, "environment", "pass"] = list(schema.default_pass(kind))
     return defaults
 
 
@@ -316,11 +345,16 @@ class _Builder:
             elif child.named:
                 agents = self.findings.agents
                 content[child.attribute] = {agent: self._section(child.named, (*inner, agent)) for agent in agents}
+            elif child.listed:
+                numbers = range(1, self.findings.lengths.get(inner, 0) + 1)
+                content[child.attribute] = tuple(self._section(child.listed, (*inner, str(n))) for n in numbers)
         return section(**content)
 
     def _value(self, key: Key, path: KeyPath) -> object:
         found = self.findings.raw.get(path) or _Raw(self.defaults.get(path, key.default), DEFAULT)
         self.sources[".".join(path)] = found.source
+        if key.required and path not in self.findings.raw:
+            self.findings.problem(path, self.findings.place(path), f"it is missing; accepted: {key.kind.accepted}")
         try:
             return key.kind.read(self._expanded(found.value) if key.kind.expands else found.value)
         except ValueError as error:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Generic, Protocol, TypeVar, cast
 
 T_co = TypeVar("T_co", covariant=True)
@@ -19,6 +20,9 @@ T = TypeVar("T")
 NANOSECONDS = {"ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
 BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MAX_SPAN_NS = 720 * NANOSECONDS["h"]
+MAX_PORT = 65_535
+MAX_LABEL_KEY = 64
+MAX_LABEL = 256
 MAX_SOCKET_PATH = 107  # sizeof(sockaddr_un.sun_path) on Linux, less the closing NUL
 
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
@@ -30,6 +34,8 @@ _RESERVED = {
     "DYLD_": "belongs to the dynamic loader, which would run foreign code in every program of the agent",
     "STEPRAIL_": "belongs to steprail itself, which marks its agents by such variables",
 }
+_HOST_AND_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+)):(\d{1,5})")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RUNGS_WITH_TIME = ("end", "eof", "term")
 
@@ -227,7 +233,8 @@ def address() -> Checked:
 
     def check(value: str) -> str:
         if not value.startswith("unix:"):
-            raise ValueError(f"{show(value)} is no Unix socket, and this version serves nothing else")
+            host_and_port(value)
+            return value
         path = value.removeprefix("unix:").removeprefix("//")
         if not path.startswith("/"):
             raise ValueError(f"the path in {show(value)} is not absolute")
@@ -235,7 +242,56 @@ def address() -> Checked:
             raise ValueError(f"the path in {show(value)} has more than {MAX_SOCKET_PATH} bytes, the system's limit")
         return f"unix:{path}"
 
-    return Checked(f"unix: and an absolute path of at most {MAX_SOCKET_PATH} bytes", check, expands=True)
+    accepted = (
+        f"unix: and an absolute path of at most {MAX_SOCKET_PATH} bytes, or an IP address (or localhost) with a port, "
+        'such as "127.0.0.1:7443" or "[::1]:7443"'
+    )
+    return Checked(accepted, check, expands=True)
+
+
+def host_and_port(value: str) -> tuple[str, int]:
+    """Take an address of TCP apart; the host is an IP address or localhost.
+
+    Names other than localhost are not accepted: what they stand for may change, and with it who can connect.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _HOST_AND_PORT.fullmatch(value)
+    if match is None:
+        raise ValueError(f"{show(value)} is neither a Unix socket nor an IP address with a port")
+    host, port = match[1] or match[2], int(match[3])
+    if host != "localhost":
+        try:
+            ip_address(host)
+        except ValueError:
+            raise ValueError(f"{show(host)} is no IP address") from None
+    if not 1 <= port <= MAX_PORT:
+        raise ValueError(f"{port} is no port")
+    return host, port
+
+
+def beyond_loopback(value: str) -> bool:
+    """Whether an address that `address` accepts can be reached from other machines."""
+    if value.startswith("unix:"):
+        return False
+    host = host_and_port(value)[0]
+    return host != "localhost" and not ip_address(host).is_loopback
+
+
+def side_address() -> Checked:
+    """An address of TCP to serve HTTP on, or nothing. Port 0 takes any that is free."""
+
+    def check(value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if value.startswith("unix:"):
+            raise ValueError(f"{show(value)} is no IP address with a port")
+        if value:
+            host_and_port(f"{host}:1" if port == "0" else value)
+        return value
+
+    accepted = 'an IP address (or localhost) with a port, such as "127.0.0.1:9464", or empty for none'
+    return Checked(accepted, check, expands=True)
 
 
 def directory() -> Checked:
@@ -247,6 +303,23 @@ def directory() -> Checked:
         return value
 
     return Checked("the path of a directory, relative to where the daemon is started, or absolute", check, expands=True)
+
+
+def file() -> Checked:
+    """A path of a file, or nothing. Whether it exists is asked when it is used."""
+    accepted = "the path of a file, relative to where the daemon is started, or absolute, or empty"
+    return Checked(accepted, lambda value: value, expands=True)
+
+
+def name() -> Checked:
+    """A name of an identity or of a tenant."""
+
+    def check(value: str) -> str:
+        if not _NAME.fullmatch(value):
+            raise ValueError(f"{show(value)} is no name")
+        return value
+
+    return Checked("at most 63 letters, digits, and . _ @ -, beginning with a letter or digit", check)
 
 
 def checksum() -> Checked:
@@ -341,6 +414,27 @@ class Items(Generic[T]):
         return f"[{', '.join(self.item.write(entry) for entry in cast(tuple[object, ...], value))}]"
 
 
+class Flag:
+    """Yes or no."""
+
+    expands = False
+    accepted = "true or false"
+
+    def read(self, value: object) -> bool:
+        """Read a boolean."""
+        if not isinstance(value, bool):
+            raise ValueError(f"{show(value)} is neither true nor false")
+        return value
+
+    def from_text(self, text: str) -> object:
+        """Read the two words; what is none stays text, for `read` to refuse."""
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+
+    def write(self, value: object) -> str:
+        """Write the word."""
+        return "true" if value else "false"
+
+
 class Command(Items[str]):
     """A program and its arguments; in the environment and in flags with spaces between them."""
 
@@ -376,10 +470,53 @@ class Variables:
 
     def from_text(self, text: str) -> object:
         """Read NAME=VALUE pairs with commas between them; what is none stays text, for `read` to refuse."""
-        pairs = [part.strip().partition("=") for part in text.split(",")] if text.strip() else []
-        return {name: value for name, _, value in pairs} if all(equals for _, equals, _ in pairs) else text
+        return pairs(text)
 
     def write(self, value: object) -> str:
         """Write the names, each with a word in place of its value."""
-        pairs = [name + ' = "(hidden)"' for name in cast(Mapping[str, str], value)]
-        return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
+        written = [name + ' = "(hidden)"' for name in cast(Mapping[str, str], value)]
+        return f"{{ {', '.join(written)} }}" if written else "{}"
+
+
+def label_key() -> Checked:
+    """The key of a label."""
+
+    def check(value: str) -> str:
+        if not 1 <= len(value.encode()) <= MAX_LABEL_KEY:
+            raise ValueError(f"{show(value)} has {len(value.encode())} bytes")
+        return value
+
+    return Checked(f"a key of 1 to {MAX_LABEL_KEY} bytes", check)
+
+
+class Labels:
+    """A table of labels."""
+
+    expands = False
+    accepted = f"a table of strings of at most {MAX_LABEL} bytes, each key 1 to {MAX_LABEL_KEY} bytes"
+
+    def read(self, value: object) -> Mapping[str, str]:
+        """Read a table."""
+        if not isinstance(value, dict):
+            raise ValueError(f"{show(value)} is not a table")
+        for key, content in value.items():
+            if not 1 <= len(key.encode()) <= MAX_LABEL_KEY:
+                raise ValueError(f"the key {show(key)} has {len(key.encode())} bytes")
+            if len(_string(content).encode()) > MAX_LABEL:
+                raise ValueError(f"the value of {key} has more than {MAX_LABEL} bytes")
+        return dict(value)
+
+    def from_text(self, text: str) -> object:
+        """Read KEY=VALUE pairs with commas between them; what is none stays text, for `read` to refuse."""
+        return pairs(text)
+
+    def write(self, value: object) -> str:
+        """Write it on one line."""
+        written = [f"{quote(key)} = {quote(content)}" for key, content in cast(Mapping[str, str], value).items()]
+        return f"{{ {', '.join(written)} }}" if written else "{}"
+
+
+def pairs(text: str) -> object:
+    """Read NAME=VALUE pairs with commas between them; what is none stays text."""
+    found = [part.strip().partition("=") for part in text.split(",")] if text.strip() else []
+    return {name: value for name, _, value in found} if all(equals for _, equals, _ in found) else text

@@ -103,6 +103,11 @@ def _fit(value: Any) -> Any:
     return msgspec.structs.replace(value, **changed)
 
 
+def identifier(text: str) -> str:
+    """Give an id within its bound, as `fitted` does."""
+    return _shortened(mended(text), ID)
+
+
 def _shortened(text: str, limit: int) -> str:
     data = text.encode()
     if len(data) <= limit:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import grpc
@@ -14,12 +14,10 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from steprail_daemon.core.errors import Exhausted, StepRailError, Unavailable
+from steprail_daemon.engine.facade import Caller
 
 #: What a method answers with: a message, or one in its wire form.
 Answer = Message | bytes
-
-#: Who calls over a socket that only its owner can open.
-LOCAL_IDENTITY: Final = "local"
 
 
 class Disconnected(Exception):
@@ -27,12 +25,24 @@ class Disconnected(Exception):
 
 
 class Call:
-    """One call. `identity` is who calls. A stream writes one message at a time."""
+    """One call. `caller` is who calls. A stream writes one message at a time."""
 
-    __slots__ = ("_context", "_refusal", "_scope", "_sending_since", "_stall_limit", "_stalled", "identity", "refine")
+    __slots__ = (
+        "_context",
+        "_refusal",
+        "_scope",
+        "_sending_since",
+        "_stall_limit",
+        "_stalled",
+        "caller",
+        "refine",
+        "request",
+    )
 
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], stalled_reader_ns: int) -> None:
-        self.identity = LOCAL_IDENTITY
+    def __init__(self, caller: Caller, context: grpc.aio.ServicerContext[Any, Any], stalled_reader_ns: int) -> None:
+        self.caller = caller
+        #: What it asks for, once that was read; of a stream of requests the first.
+        self.request: Message | None = None
         #: Adds to the error of a reader that stalls what its stream knows.
         self.refine: Callable[[Exhausted], Exhausted] = _as_it_is
         self._context = context

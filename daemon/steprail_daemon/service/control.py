@@ -68,6 +68,7 @@ class Conversation:
         self._facade = facade
         self._verbs = verbs
         self._call = call
+        self._caller = call.caller
         self._receive = receive
         self._failure: Exception | None = None
         self._run_id = ""
@@ -86,7 +87,7 @@ class Conversation:
             Disconnected: the client is gone.
         """
         first = await self._first()
-        watch = self._open(first)
+        watch = await self._open(first)
         self._call.refine = watch.stalled
         try:
             async with anyio.create_task_group() as tasks:
@@ -120,7 +121,7 @@ class Conversation:
             raise checks.invalid("body", problem)
         return first
 
-    def _open(self, first: _Request) -> Watch:
+    async def _open(self, first: _Request) -> Watch:
         body = first.WhichOneof("body")
         if body not in _OPENERS:
             raise checks.invalid("body", f"is {body or 'empty'}; the first message is start, continue_run or attach")
@@ -135,15 +136,15 @@ class Conversation:
             check_cursor(after_seq, epoch)
         elif body == "start":
             take_request_id(first, first.start)
-            self._run_id = self._verbs.start(first.start, self._call.identity)
+            self._run_id = await self._verbs.start(first.start, self._caller)
         else:
             take_request_id(first, first.continue_run)
-            self._run_id = self._verbs.continue_run(first.continue_run, self._call.identity)
-        session = self._facade.get_session(self._facade.get_run(self._run_id).session_id)
+            self._run_id = await self._verbs.continue_run(first.continue_run, self._caller)
+        session = self._facade.get_session(self._caller, self._facade.get_run(self._caller, self._run_id).session_id)
         if self._events == _NO_EVENTS:
             after_seq, epoch = session.last_seq, session.epoch
-        subscription = self._facade.watch_run(self._run_id, after_seq, epoch)
-        return Watch(self._facade, session, subscription, self._run_id)
+        subscription = self._facade.watch_run(self._caller, self._run_id, after_seq, epoch)
+        return Watch(self._facade, self._caller, session, subscription, self._run_id)
 
     # --- what the client says ---------------------------------------------------------------------------------------
 
@@ -162,13 +163,13 @@ class Conversation:
             raise checks.invalid("body", "is required: decision, stop or abort")
         if request.decide or request.events or body in _OPENERS:
             raise checks.invalid(body, "came too late: start, continue_run, attach, decide, events open a stream")
-        identity = self._call.identity
+        caller = self._caller
         if body == "decision":
-            self._verbs.decide(self._about_this_run(request, request.decision), identity)
+            self._verbs.decide(self._about_this_run(request, request.decision), caller)
         elif body == "stop":
-            self._verbs.stop(self._about_this_run(request, request.stop), identity)
+            self._verbs.stop(self._about_this_run(request, request.stop), caller)
         elif body == "abort":
-            self._verbs.abort(self._about_this_run(request, request.abort), identity)
+            self._verbs.abort(self._about_this_run(request, request.abort), caller)
         else:
             refuse_unsupported(request)
 
@@ -186,8 +187,8 @@ class Conversation:
     # --- what the client is told ------------------------------------------------------------------------------------
 
     async def _tell(self, watch: Watch, *, decide: bool) -> None:
-        run = self._facade.get_run(self._run_id)
-        session = self._facade.get_session(run.session_id)
+        run = self._facade.get_run(self._caller, self._run_id)
+        session = self._facade.get_session(self._caller, run.session_id)
         opened = runs_pb2.ControlOpened(
             run=resources.run(run, self._facade.now()),
             epoch=session.epoch,
@@ -211,7 +212,7 @@ class Conversation:
                 await self._send(_Response(events=events_pb2.EventBatch(heartbeat=watch.heartbeat())))
             else:
                 await self._forward(found)
-        ended = resources.run(self._facade.get_run(self._run_id), self._facade.now())
+        ended = resources.run(self._facade.get_run(self._caller, self._run_id), self._facade.now())
         await self._send(_Response(finished=runs_pb2.ControlFinished(run=ended)))
 
     async def _forward(self, found: Slice) -> None:
@@ -225,7 +226,7 @@ class Conversation:
             await self._tell_decision(found)
         place = kinds.rfind(_DECISION_REQUESTED)
         if place >= 0:
-            pending = self._facade.get_run(self._run_id).pending_decision
+            pending = self._facade.get_run(self._caller, self._run_id).pending_decision
             if (
                 pending is not None
                 and pending.step_id != self._asked
@@ -258,7 +259,7 @@ class Conversation:
         await self._send(delimited(_REQUESTED, request))
 
     def _stored_step(self, pending: PendingDecision) -> bytes:
-        (stored,) = self._facade.steps(self._run_id, pending.step_number - 1, 1)
+        (stored,) = self._facade.steps(self._caller, self._run_id, pending.step_number - 1, 1)
         return stored.event
 
     async def _send(self, message: _Response | bytes) -> None:

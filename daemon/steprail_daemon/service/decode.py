@@ -6,7 +6,6 @@ where it is used: rules by their kinds, prompts by the driver, numbers against t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from steprail.v1 import decisions_pb2, rules_pb2, runs_pb2, sessions_pb2
@@ -14,22 +13,18 @@ from steprail_daemon.core.errors import Invalid
 from steprail_daemon.core.model import (
     DecisionAction,
     OnTimeout,
-    OnUnknown,
     PermissionMode,
-    RuleScope,
-    StepCountRule,
-    StopRule,
 )
-from steprail_daemon.core.stops import problem
 from steprail_daemon.engine.facade import ContinueRun, CreateSession, DeciderRequest, LimitsRequest, StartRun
 from steprail_daemon.service import checks
 from steprail_daemon.service.bounds import NAME, REASON
+from steprail_daemon.service.rules import stop_rules
 from steprail_daemon.service.unsupported import refuse_unsupported
 
 MAX_PROMPT_PARTS: Final = 256
 
 
-def create_session(request: sessions_pb2.CreateSessionRequest, identity: str) -> CreateSession:
+def create_session(request: sessions_pb2.CreateSessionRequest) -> CreateSession:
     """Read a request for a session.
 
     Raises:
@@ -48,11 +43,10 @@ def create_session(request: sessions_pb2.CreateSessionRequest, identity: str) ->
         labels=checks.labels("labels", request.labels),
         permission_mode=checks.choice("permission_mode", mode, PermissionMode, None) if mode else None,
         model=checks.printable("model", request.model, NAME),
-        identity=identity,
     )
 
 
-def start_run(request: runs_pb2.StartRunRequest, identity: str) -> StartRun:
+def start_run(request: runs_pb2.StartRunRequest) -> StartRun:
     """Read a request for a run.
 
     Raises:
@@ -68,11 +62,10 @@ def start_run(request: runs_pb2.StartRunRequest, identity: str) -> StartRun:
         limits=limits(request.limits),
         labels=checks.labels("labels", request.labels),
         request_id=checks.request_id(request.request_id),
-        identity=identity,
     )
 
 
-def continue_run(request: runs_pb2.ContinueRunRequest, identity: str) -> ContinueRun:
+def continue_run(request: runs_pb2.ContinueRunRequest) -> ContinueRun:
     """Read a request for a run that goes on after another. Absent parts are inherited.
 
     Raises:
@@ -91,7 +84,6 @@ def continue_run(request: runs_pb2.ContinueRunRequest, identity: str) -> Continu
         limits=limits(request.limits) if request.HasField("limits") else None,
         labels=checks.labels("labels", request.labels),
         request_id=checks.request_id(request.request_id),
-        identity=identity,
     )
 
 
@@ -117,63 +109,6 @@ def _prompt_part(path: str, part: runs_pb2.PromptPart) -> str:
     if part.full_size or part.blob_id:
         raise checks.invalid(path, "has full_size or blob_id set, which only answers have")
     return part.text
-
-
-def stop_rules(path: str, rules: Sequence[rules_pb2.StopRule]) -> tuple[StopRule, ...]:
-    """Read a list of rules. Those without an id are numbered.
-
-    Raises:
-        Invalid: RULE_INVALID.
-    """
-    taken: dict[str, int] = {}
-    for index, rule in enumerate(rules):
-        if rule.id and rule.id in taken:
-            raise _rule_invalid(f"{path}[{index}].id", f"is {rule.id!r}, as that of {path}[{taken[rule.id]}]")
-        taken.setdefault(rule.id, index)
-    return tuple([_stop_rule(f"{path}[{index}]", rule, index, taken) for index, rule in enumerate(rules)])
-
-
-def _stop_rule(path: str, message: rules_pb2.StopRule, index: int, taken: dict[str, int]) -> StopRule:
-    accepted = ", ".join(CONDITIONS)
-    kind = message.WhichOneof("kind")
-    if kind is None:
-        raise _rule_invalid(path, f"has no kind; accepted is {accepted}")
-    if kind not in CONDITIONS:
-        raise _rule_invalid(f"{path}.{kind}", f"cannot be evaluated by this version; accepted is {accepted}")
-    try:
-        on_unknown = checks.choice(f"{path}.on_unknown", message.on_unknown, OnUnknown, OnUnknown.REFUSE)
-        condition = CONDITIONS[kind](f"{path}.{kind}", message)
-    except Invalid as error:
-        raise Invalid("RULE_INVALID", error.message, field=error.field) from None
-    rule = StopRule(message.id or _numbered(index, taken), condition, message.reason, on_unknown)
-    wrong = problem(rule)
-    if wrong:
-        # It begins with the field's place within the rule.
-        field, _, what = wrong.partition(" ")
-        raise _rule_invalid(f"{path}.{field}", what)
-    return rule
-
-
-def _step_count(path: str, message: rules_pb2.StopRule) -> StepCountRule:
-    rule = message.step_count
-    return StepCountRule(rule.at_least, checks.choice(f"{path}.scope", rule.scope, RuleScope, RuleScope.RUN))
-
-
-#: How the parameters of each kind of rule that is evaluated are read, by the name of its field.
-CONDITIONS: Final[Mapping[str, Callable[[str, rules_pb2.StopRule], StepCountRule]]] = {"step_count": _step_count}
-
-
-def _numbered(index: int, taken: dict[str, int]) -> str:
-    """Name a rule after its place; where a caller took that name for another rule, after a later one."""
-    number = index + 1
-    while taken.get(f"rule-{number}", index) != index:
-        number += 1
-    taken[f"rule-{number}"] = index
-    return f"rule-{number}"
-
-
-def _rule_invalid(field: str, problem: str) -> Invalid:
-    return Invalid("RULE_INVALID", f"{field} {problem}", field=field)
 
 
 def decider(message: decisions_pb2.Decider) -> DeciderRequest | None:

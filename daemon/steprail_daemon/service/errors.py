@@ -24,6 +24,7 @@ from steprail_daemon.core.errors import (
     NotFound,
     OutOfRange,
     StepRailError,
+    Unauthenticated,
     Unavailable,
     WrongState,
 )
@@ -41,6 +42,7 @@ STATUS_CODES: Final[Mapping[type[StepRailError], grpc.StatusCode]] = MappingProx
         Unavailable: grpc.StatusCode.UNAVAILABLE,
         OutOfRange: grpc.StatusCode.OUT_OF_RANGE,
         Denied: grpc.StatusCode.PERMISSION_DENIED,
+        Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     }
 )
 

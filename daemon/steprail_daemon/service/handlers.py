@@ -1,7 +1,8 @@
 """gRPC handlers made from the descriptors of the protobuf services.
 
 The implementation of a call is the method of the same name in snake case; a call without one is UNIMPLEMENTED. Around
-each stands the same: the request is parsed, an error becomes a status, and one line is logged.
+each stands the same: who calls is let in or refused, the request is parsed, an error becomes a status, and one line is
+logged.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 
 from steprail_daemon.core.errors import Invalid, StepRailError
+from steprail_daemon.service.auth import Access
 from steprail_daemon.service.calls import Answer, Call, Calls, Disconnected
 from steprail_daemon.service.errors import INTERNAL, PlainStatus, code_of, grpc_status, status_of
+from steprail_daemon.service.finished import FinishedCalls, Observe, unobserved
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _RpcHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -36,8 +39,17 @@ class ServiceHandlers(grpc.GenericRpcHandler):
     """The handlers of one service."""
 
     def __init__(
-        self, descriptor: ServiceDescriptor, implementation: object, calls: Calls, stalled_reader_ns: int
+        self,
+        descriptor: ServiceDescriptor,
+        implementation: object,
+        access: Access,
+        calls: Calls,
+        stalled_reader_ns: int,
+        *,
+        observe: Observe = unobserved,
     ) -> None:
+        self._access = access
+        self._finished = FinishedCalls(observe)
         self._calls = calls
         self._stalled_reader_ns = stalled_reader_ns
         self._handlers: dict[str, _RpcHandler] = {}
@@ -71,7 +83,8 @@ class ServiceHandlers(grpc.GenericRpcHandler):
     def _unary(self, name: str, parse: _Parse, behaviour: Callable[..., Awaitable[Answer]]) -> _Handler:
         async def handle(data: bytes, context: _Context) -> Answer:
             async def work(call: Call) -> Answer:
-                return await behaviour(parse(data), call)
+                call.request = request = parse(data)
+                return await behaviour(request, call)
 
             return await self._run(name, context, work) or b""
 
@@ -81,7 +94,8 @@ class ServiceHandlers(grpc.GenericRpcHandler):
         async def handle(data: bytes, context: _Context) -> None:
             async def work(call: Call) -> None:
                 with self._calls.waiting(call):
-                    await behaviour(parse(data), call)
+                    call.request = request = parse(data)
+                    await behaviour(request, call)
 
             await self._run(name, context, work)
 
@@ -89,12 +103,16 @@ class ServiceHandlers(grpc.GenericRpcHandler):
 
     def _conversation(self, name: str, parse: _Parse, behaviour: Callable[..., Awaitable[None]]) -> _Handler:
         async def handle(_: AsyncIterator[bytes], context: _Context) -> None:
-            # The iterator that is handed in does the same in two steps more.
-            async def receive() -> Message | None:
-                data = await context.read()
-                return None if data is grpc.aio.EOF else parse(data)
-
             async def work(call: Call) -> None:
+                # The iterator that is handed in does the same in two steps more.
+                async def receive() -> Message | None:
+                    data = await context.read()
+                    if data is grpc.aio.EOF:
+                        return None
+                    request = parse(data)
+                    call.request = call.request or request
+                    return request
+
                 with self._calls.waiting(call):
                     await behaviour(receive, call)
 
@@ -109,8 +127,12 @@ class ServiceHandlers(grpc.GenericRpcHandler):
         started = time.monotonic()
         code, reason = "CANCELLED", ""
         refused = INTERNAL
+        call: Call | None = None
+        answer: Answer | None = None
         try:
-            answer = await work(Call(context, self._stalled_reader_ns))
+            caller = self._access.admit(name, context)
+            call = Call(caller, context, self._stalled_reader_ns)
+            answer = await work(call)
             code = "OK"
             return answer
         except StepRailError as error:
@@ -125,8 +147,7 @@ class ServiceHandlers(grpc.GenericRpcHandler):
             log.exception("call failed", extra={"method": name})
             code = "INTERNAL"
         finally:
-            milliseconds = round((time.monotonic() - started) * 1e3, 3)
-            log.info("call", extra={"method": name, "code": code, "reason": reason, "ms": milliseconds})
+            self._finished.tell(name, call, answer, code=code, reason=reason, seconds=time.monotonic() - started)
         await self._refuse(context, refused)
         return None
 

@@ -1,9 +1,11 @@
-"""Unix sockets to listen on: whose they are, and who may connect."""
+"""Addresses to listen on: whose a Unix socket is, who may connect, and what TCP needs."""
 
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
+import re
 import socket
 import stat
 from collections.abc import Iterator
@@ -13,7 +15,8 @@ from typing import Final
 
 #: Length of a socket's path on Linux, the closing zero left out (unix(7)).
 MAX_PATH_BYTES: Final = 107
-_PREFIX: Final = "unix:"
+UNIX: Final = "unix:"
+_TCP: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+|localhost)):(\d{1,5})")
 
 
 class CannotListen(OSError):
@@ -25,18 +28,12 @@ class CannotListen(OSError):
 
 
 def socket_path(address: str) -> Path:
-    """Give the path of the socket of an address.
+    """Give the path of the socket of a `unix:` address.
 
     Raises:
         CannotListen: the address is none that is served.
     """
-    if not address.startswith(_PREFIX):
-        raise CannotListen(
-            errno.EPROTONOSUPPORT,
-            f"cannot listen on {address!r}: accepted are unix:/path addresses; TCP needs a token or TLS, which this"
-            " version does not have",
-        )
-    name = address.removeprefix(_PREFIX)
+    name = address.removeprefix(UNIX)
     path = Path(name.removeprefix("//") if name.startswith("///") else name)
     if not path.is_absolute():
         raise CannotListen(
@@ -47,6 +44,41 @@ def socket_path(address: str) -> Path:
             errno.ENAMETOOLONG, f"cannot listen on {address!r}: a socket's path has at most {MAX_PATH_BYTES} bytes"
         )
     return path
+
+
+def check_tcp(address: str, *, provable: bool, encrypted: bool) -> None:
+    """See that an address of TCP is open to nobody who cannot prove who they are, and not readable on the way.
+
+    The configuration is held to the same; this is the door itself. Port 0 is any free one.
+
+    Raises:
+        CannotListen: it is no address of TCP, `provable` is missing, or `encrypted` is and it is beyond loopback.
+    """
+    loopback = _is_loopback(address)
+    if loopback is None:
+        raise CannotListen(
+            errno.EPROTONOSUPPORT,
+            f"cannot listen on {address!r}: accepted are unix:/path, and an IP address or localhost with a port",
+        )
+    if not provable:
+        raise CannotListen(
+            errno.EPERM, f"cannot listen on {address!r}: TCP needs identities with a token or a client certificate"
+        )
+    if not encrypted and not loopback:
+        raise CannotListen(
+            errno.EPERM, f"cannot listen on {address!r}: beyond loopback TCP needs TLS, and server.tls is not set"
+        )
+
+
+def _is_loopback(address: str) -> bool | None:
+    """Whether only this machine reaches an address of TCP; None if it is none."""
+    match = _TCP.fullmatch(address)
+    if match is None:
+        return None
+    try:
+        return match[2] == "localhost" or ipaddress.ip_address(match[1] or match[2]).is_loopback
+    except ValueError:
+        return None
 
 
 def make_room(path: Path) -> None:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 from google.protobuf.message import Message
 
 from steprail_daemon.core.errors import AlreadyExists
+from steprail_daemon.engine.facade import Caller
 
 RETENTION_NS: Final = 24 * 3600 * 1_000_000_000
 MAX_ENTRIES: Final = 100_000
 #: Bodies up to this size, in bytes, are kept as they are, longer ones as their SHA-256.
 _SHORT: Final = 128
+
+#: Tenant, name, request id.
+_Key: TypeAlias = tuple[str, str, str]
 
 
 class _Entry:
@@ -33,13 +37,16 @@ class _Entry:
 
 
 class RequestIds:
-    """Remembers by identity and request id. What is remembered of a request is the id of what it made or meant."""
+    """Remembers by request id and caller, which is a tenant and a name in it.
+
+    What is remembered of a request is the id of what it made or meant.
+    """
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self._entries: dict[tuple[str, str], _Entry] = {}
+        self._entries: dict[_Key, _Entry] = {}
 
-    async def once(self, identity: str, request_id: str, request: Message, act: Callable[[], Awaitable[str]]) -> str:
+    async def once(self, caller: Caller, request_id: str, request: Message, act: Callable[[], Awaitable[str]]) -> str:
         """Give what `act` gave, now or when this request came before. Without a request id it always acts.
 
         Raises:
@@ -47,7 +54,8 @@ class RequestIds:
         """
         if not request_id:
             return await act()
-        entry = self._entry((identity, request_id), request)
+        key = (caller.tenant, caller.name, request_id)
+        entry = self._entry(key, request)
         if entry.lock is None:
             return entry.result
         entry.users += 1
@@ -59,11 +67,11 @@ class RequestIds:
         finally:
             entry.users -= 1
             if not entry.result and not entry.users:
-                del self._entries[identity, request_id]
+                del self._entries[key]
         entry.lock = None
         return entry.result
 
-    def once_now(self, identity: str, request_id: str, request: Message, act: Callable[[], str]) -> str:
+    def once_now(self, caller: Caller, request_id: str, request: Message, act: Callable[[], str]) -> str:
         """Do the same for what takes no time, which nobody can ask for meanwhile.
 
         Raises:
@@ -71,7 +79,7 @@ class RequestIds:
         """
         if not request_id:
             return act()
-        key = (identity, request_id)
+        key = (caller.tenant, caller.name, request_id)
         entry = self._entry(key, request)
         if not entry.result:
             try:
@@ -82,7 +90,7 @@ class RequestIds:
             entry.lock = None
         return entry.result
 
-    def _entry(self, key: tuple[str, str], request: Message) -> _Entry:
+    def _entry(self, key: _Key, request: Message) -> _Entry:
         self._forget_old()
         body = request.SerializeToString(deterministic=True)
         digest = (request.DESCRIPTOR.full_name, body if len(body) <= _SHORT else hashlib.sha256(body).digest())
@@ -92,9 +100,9 @@ class RequestIds:
         elif entry.digest != digest:
             raise AlreadyExists(
                 "REQUEST_ID_REUSED",
-                f"request_id {key[1]!r} came within 24 hours with another body; make up a new one for each request",
+                f"request_id {key[-1]!r} came within 24 hours with another body; make up a new one for each request",
                 field="request_id",
-                request_id=key[1],
+                request_id=key[-1],
             )
         return entry
 

@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from steprail.v1 import agents_pb2, decisions_pb2, events_pb2, rules_pb2, runs_pb2, sessions_pb2, steps_pb2
-from steprail_daemon.core.model import Decider, Decision, PendingDecision, RunLimits, RunSpec, SessionState, StopRule
+from steprail_daemon.core.model import Decider, Decision, PendingDecision, RunLimits, RunSpec, SessionState
 from steprail_daemon.core.replay import spans_at
 from steprail_daemon.core.views import RunView, SessionView
 from steprail_daemon.engine.facade import AgentView, LimitsView, StoredStep
@@ -19,7 +19,6 @@ from steprail_daemon.service.bounds import (
     MAX_TEXT_BYTES,
     NAME,
     REASON,
-    TITLE,
     beginning,
     fitted,
     mended,
@@ -29,6 +28,7 @@ from steprail_daemon.service.checks import MAX_LABELS
 from steprail_daemon.service.contents import blob_id
 from steprail_daemon.service.pages import MAX_PAGE
 from steprail_daemon.service.request_ids import RETENTION_NS
+from steprail_daemon.service.rules import stop_rule
 
 MAX_MESSAGE_BYTES: Final = 1024 * 1024
 VERSION: Final = version("steprail-daemon")
@@ -133,23 +133,11 @@ def _spec(spec: RunSpec) -> runs_pb2.RunSpec:
         part.blob_id = blob_id(prompt)
     return runs_pb2.RunSpec(
         prompt=runs_pb2.Prompt(parts=[part]),
-        stop_rules=[_stop_rule(rule) for rule in spec.stop_rules],
+        stop_rules=[stop_rule(rule) for rule in spec.stop_rules],
         decider=_decider(spec.decider),
         limits=_limits(spec.limits),
         labels=spec.labels,
         queue=runs_pb2.QUEUE_MODE_REJECT,
-    )
-
-
-def _stop_rule(rule: StopRule) -> rules_pb2.StopRule:
-    condition = rule.condition
-    return rules_pb2.StopRule(
-        id=rule.rule_id,
-        reason=short(rule.reason, TITLE),
-        on_unknown=rules_pb2.OnUnknown.ValueType(rule.on_unknown),
-        step_count=rules_pb2.StepCountRule(
-            at_least=condition.at_least, scope=rules_pb2.RuleScope.ValueType(condition.scope)
-        ),
     )
 
 
@@ -204,7 +192,7 @@ def server_limits(limits: LimitsView) -> agents_pb2.ServerLimits:
         max_processes=limits.max_processes,
         max_steps=limits.max_steps,
         max_rules=limits.max_rules,
-        max_rule_depth=1,
+        max_rule_depth=limits.max_rule_depth,
         max_page_size=MAX_PAGE,
         max_labels=MAX_LABELS,
         hard_timeout=duration(limits.hard_timeout_ns),

@@ -29,26 +29,27 @@ class SessionService:
         self, request: sessions_pb2.CreateSessionRequest, call: Call
     ) -> sessions_pb2.CreateSessionResponse:
         """Make a session."""
-        wanted = decode.create_session(request, call.identity)
+        wanted = decode.create_session(request)
         key = checks.request_id(request.request_id)
 
         async def act() -> str:
-            return (await self._facade.create_session(wanted)).session_id
+            return (await self._facade.create_session(call.caller, wanted)).session_id
 
-        session_id = await self._request_ids.once(call.identity, key, request, act)
-        return sessions_pb2.CreateSessionResponse(session=self._session(session_id))
+        session_id = await self._request_ids.once(call.caller, key, request, act)
+        return sessions_pb2.CreateSessionResponse(session=self._session(call, session_id))
 
-    async def get_session(self, request: sessions_pb2.GetSessionRequest, _: Call) -> sessions_pb2.GetSessionResponse:
+    async def get_session(self, request: sessions_pb2.GetSessionRequest, call: Call) -> sessions_pb2.GetSessionResponse:
         """Give a session."""
-        return sessions_pb2.GetSessionResponse(session=self._session(request.session_id))
+        return sessions_pb2.GetSessionResponse(session=self._session(call, request.session_id))
 
     async def list_sessions(
-        self, request: sessions_pb2.ListSessionsRequest, _: Call
+        self, request: sessions_pb2.ListSessionsRequest, call: Call
     ) -> sessions_pb2.ListSessionsResponse:
         """Give sessions, newest first."""
         page = Page(request, request.page_size, request.page_token)
         selects = Filter(request)
-        views = [view for view in self._facade.list_sessions() if not page.after or view.session_id < page.after]
+        seen = self._facade.list_sessions(call.caller)
+        views = [view for view in seen if not page.after or view.session_id < page.after]
         found = (view for view in views if selects(view))
         sessions, token = page.fill(found, lambda view: view.session_id, resources.session)
         return sessions_pb2.ListSessionsResponse(sessions=sessions, next_page_token=token)
@@ -60,20 +61,20 @@ class SessionService:
         checks.reason(request.reason)
 
         async def act() -> str:
-            return (await self._facade.close_session(request.session_id, force=request.force)).session_id
+            return (await self._facade.close_session(call.caller, request.session_id, force=request.force)).session_id
 
-        session_id = await self._request_ids.once(call.identity, checks.request_id(request.request_id), request, act)
-        return sessions_pb2.CloseSessionResponse(session=self._session(session_id))
+        session_id = await self._request_ids.once(call.caller, checks.request_id(request.request_id), request, act)
+        return sessions_pb2.CloseSessionResponse(session=self._session(call, session_id))
 
     async def watch_session(self, request: sessions_pb2.WatchSessionRequest, call: Call) -> None:
         """Send the events of a session."""
         check_cursor(request.after_seq, request.epoch)
-        session = self._facade.get_session(request.session_id)
-        subscription = self._facade.watch_session(request.session_id, request.after_seq, request.epoch)
-        await send_all(Watch(self._facade, session, subscription), call)
+        session = self._facade.get_session(call.caller, request.session_id)
+        subscription = self._facade.watch_session(call.caller, request.session_id, request.after_seq, request.epoch)
+        await send_all(Watch(self._facade, call.caller, session, subscription), call)
 
-    def _session(self, session_id: str) -> sessions_pb2.Session:
-        return resources.session(self._facade.get_session(session_id))
+    def _session(self, call: Call, session_id: str) -> sessions_pb2.Session:
+        return resources.session(self._facade.get_session(call.caller, session_id))
 
 
 class Filter:

@@ -9,7 +9,7 @@ from typing import Final
 from steprail.v1 import events_pb2
 from steprail_daemon.core.errors import Exhausted
 from steprail_daemon.core.views import SessionView
-from steprail_daemon.engine.facade import Facade, Slice, Subscription
+from steprail_daemon.engine.facade import Caller, Facade, Slice, Subscription
 from steprail_daemon.service import checks
 from steprail_daemon.service.bounds import ID
 from steprail_daemon.service.calls import Call
@@ -22,8 +22,11 @@ BATCH_BYTES: Final = 900 * 1024
 class Watch:
     """A stream of the events of one session or run."""
 
-    def __init__(self, facade: Facade, session: SessionView, subscription: Subscription, run_id: str = "") -> None:
+    def __init__(
+        self, facade: Facade, caller: Caller, session: SessionView, subscription: Subscription, run_id: str = ""
+    ) -> None:
         self._facade = facade
+        self._caller = caller
         self._session = session
         self._subscription = subscription
         self._run_id = run_id
@@ -33,8 +36,8 @@ class Watch:
 
     def heartbeat(self) -> events_pb2.Heartbeat:
         """Give a sign of life."""
-        session = self._facade.get_session(self._session.session_id)
-        state = self._facade.get_run(self._run_id).state if self._run_id else 0
+        session = self._facade.get_session(self._caller, self._session.session_id)
+        state = self._facade.get_run(self._caller, self._run_id).state if self._run_id else 0
         return events_pb2.Heartbeat(
             last_seq=session.last_seq,
             epoch=session.epoch,
@@ -68,7 +71,7 @@ class Watch:
             error.message,
             session_id=self._session.session_id,
             after_seq=str(self._sent_seq),
-            epoch=self._facade.get_session(self._session.session_id).epoch,
+            epoch=self._facade.get_session(self._caller, self._session.session_id).epoch,
         )
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from steprail_daemon.core import events, records
 from steprail_daemon.core.model import ToolOutcome
 from steprail_daemon.engine.facade import Blob
-from steprail_daemon.service import values
+from steprail_daemon.service import seldom, values
 from steprail_daemon.service.bounds import ID, ID_SIZES, MAX_TEXT_BYTES, NAME_SIZES, REASON_SIZES, fitted, mended
 from steprail_daemon.service.capabilities import capabilities_message
 from steprail_daemon.service.contents import FRAMED, TEXT_FRAMES, Contents
@@ -26,6 +26,8 @@ from steprail_daemon.service.wire import SMALL, VARINTS, delimited, number, size
 KINDS: Final[Mapping[type, int]] = MappingProxyType(
     {
         events.MessageDelta: 10,
+        events.OutputProduced: 11,
+        events.ToolUpdated: 12,
         events.UsageReported: 13,
         events.ToolStarted: 14,
         events.ToolEnded: 15,
@@ -41,7 +43,17 @@ KINDS: Final[Mapping[type, int]] = MappingProxyType(
         records.StepEnded: 29,
         records.DecisionAsked: 30,
         records.DecisionRecorded: 31,
+        records.PermissionRequested: 32,
         records.PermissionResolved: 33,
+        records.QuestionRequested: 34,
+        records.QuestionResolved: 35,
+        events.PlanProposed: 36,
+        records.SteerAccepted: 37,
+        records.SteerDelivered: 38,
+        records.SteerDropped: 39,
+        events.FileModified: 40,
+        events.RateLimited: 42,
+        events.ContextWindowChanged: 43,
         events.AgentErrorReported: 44,
         events.RawReceived: 45,
     }
@@ -65,6 +77,7 @@ class SessionEncoder:
         "_run",
         "_run_id",
         "_session",
+        "_session_id",
         "_shared",
         "_step_number",
         "_tail",
@@ -78,6 +91,7 @@ class SessionEncoder:
         self.contents = Contents()
         #: Id of the run in sized form.
         self.run_id = b"\x00"
+        self._session_id = session_id
         self._session = b"\x1a" + sized(session_id.encode())
         self._run_id = ""
         self._run = self._session
@@ -87,6 +101,11 @@ class SessionEncoder:
         self._low = _LOW_LAST
         self._tail = b""
         self._shared = 0
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Ids of the session and of the run, empty for none."""
+        return self._session_id, self._run_id
 
     def begin(self, at: int, run_id: str, step_number: int) -> None:
         """Set time, run (empty: none) and step (0: none) of the events that follow."""
@@ -211,6 +230,7 @@ def _usage_reported(event: events.UsageReported, _: SessionEncoder) -> bytes:
             b"" if event.usage is None else delimited(b"\x0a", values.usage(event.usage)),
             b"" if event.cost is None else delimited(b"\x12", values.cost(event.cost)),
             b"\x1a", NAME_SIZES[len(model)], model,
+            number(b"\x20", event.side_request),
         )
     )  # fmt: skip
     return _subagent(event) + delimited(b"\x6a", body)
@@ -223,6 +243,9 @@ _FromSubagent: TypeAlias = (
     | events.ToolStarted
     | events.ToolEnded
     | events.UsageReported
+    | events.ToolUpdated
+    | events.OutputProduced
+    | events.FileModified
 )
 
 
@@ -369,21 +392,15 @@ def _decision_recorded(fact: records.DecisionRecorded, _: SessionEncoder) -> byt
     return delimited(_DECISION_RECORDED, body)
 
 
-#: PERMISSION_ANSWER_DENY and PERMISSION_ANSWER_ALLOW_ONCE.
-_PERMISSION_ANSWERS: Final = (b"\x03", b"\x01")
+def _seldom(kind: type) -> Callable[[Any, SessionEncoder], bytes]:
+    body, field = seldom.BODIES[kind], _tag(kind)
+    of_subagents = "parent_call_id" in kind.__struct_fields__  # type: ignore[attr-defined]
 
+    def encode(event: Any, encoder: SessionEncoder) -> bytes:
+        data = delimited(field, body(event, encoder).SerializeToString())
+        return _subagent(event) + data if of_subagents else data
 
-def _permission_resolved(fact: records.PermissionResolved, _: SessionEncoder) -> bytes:
-    permission_id, reason = fact.permission_id.encode(), fact.reason.encode()
-    body = _join(
-        (
-            b"\x0a", ID_SIZES[len(permission_id)], permission_id,
-            b"\x10", _PERMISSION_ANSWERS[fact.allowed],
-            b"\x20", varint(fact.source),
-            b"\x32", REASON_SIZES[len(reason)], reason,
-        )
-    )  # fmt: skip
-    return delimited(_tag(records.PermissionResolved), body)
+    return encode
 
 
 def _tag(event: type) -> bytes:
@@ -414,7 +431,7 @@ _BODIES: Final[Mapping[type, Callable[[Any, SessionEncoder], bytes]]] = {
     records.StepEnded: _step_ended,
     records.DecisionAsked: _decision_asked,
     records.DecisionRecorded: _decision_recorded,
-    records.PermissionResolved: _permission_resolved,
     events.AgentErrorReported: _agent_error,
     events.RawReceived: _raw,
+    **{kind: _seldom(kind) for kind in seldom.BODIES},
 }

@@ -114,6 +114,7 @@ def decision(value: Decision) -> bytes:
     return _join(
         (
             b"\x08", VARINTS[value.action],
+            _given(value) if value.guidance or value.model else b"",
             b"\x20", VARINTS[value.source],
             b"\x2a", ID_SIZES[len(rule_id)], rule_id,
             b"\x32", REASON_SIZES[len(reason)], reason,
@@ -123,6 +124,14 @@ def decision(value: Decision) -> bytes:
             b"\x52", timespan(value.decided_at),
         )
     )  # fmt: skip
+
+
+def _given(value: Decision) -> bytes:
+    """Encode what goes to the agent with a decision."""
+    guidance, model = value.guidance.encode(), value.model.encode()
+    if len(guidance) > MAX_TEXT_BYTES:
+        raise IndexError(len(guidance))
+    return _join((b"\x12", sized(guidance), b"\x1a", NAME_SIZES[len(model)], model))
 
 
 def step(value: Step, verdicts: tuple[Verdict, ...], run_id: bytes, contents: Contents) -> bytes:
@@ -232,6 +241,14 @@ def failure(value: Failure) -> bytes:
             number(b"\x18", value.fault),
             number(b"\x20", value.retryable),
             b"" if value.retry_after_ns is None else b"\x2a" + timespan(value.retry_after_ns),
+            _detail(value.detail_json) if value.detail_json else b"",
             optional(b"\x38", value.resumable_at_step),
         )
     )  # fmt: skip
+
+
+def _detail(text: str) -> bytes:
+    """Encode what a failure came with as its `Text`; too large a one is told by its size alone."""
+    data = text.encode()
+    size = varint(len(data))
+    return b"\x32" + sized((delimited(b"\x0a", data) if len(data) <= MAX_TEXT_BYTES else b"") + b"\x10" + size)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from steprail.v1 import runs_pb2
 from steprail_daemon.core.model import Decision
-from steprail_daemon.engine.facade import Facade
+from steprail_daemon.engine.facade import Caller, Facade
 from steprail_daemon.service import checks, decode
 from steprail_daemon.service.request_ids import RequestIds
 
@@ -19,53 +19,53 @@ class Verbs:
         self._facade = facade
         self._request_ids = request_ids
 
-    def start(self, request: runs_pb2.StartRunRequest, identity: str) -> str:
+    async def start(self, request: runs_pb2.StartRunRequest, caller: Caller) -> str:
         """Start a run; gives its id."""
-        wanted = decode.start_run(request, identity)
+        wanted = decode.start_run(request)
 
-        def act() -> str:
-            return self._facade.start_run(wanted).run_id
+        async def act() -> str:
+            return (await self._facade.start_run(caller, wanted)).run_id
 
-        return self._request_ids.once_now(identity, wanted.request_id, request, act)
+        return await self._request_ids.once(caller, wanted.request_id, request, act)
 
-    def continue_run(self, request: runs_pb2.ContinueRunRequest, identity: str) -> str:
+    async def continue_run(self, request: runs_pb2.ContinueRunRequest, caller: Caller) -> str:
         """Go on after a run; gives the id of the new one."""
-        wanted = decode.continue_run(request, identity)
+        wanted = decode.continue_run(request)
 
-        def act() -> str:
-            return self._facade.continue_run(wanted).run_id
+        async def act() -> str:
+            return (await self._facade.continue_run(caller, wanted)).run_id
 
-        return self._request_ids.once_now(identity, wanted.request_id, request, act)
+        return await self._request_ids.once(caller, wanted.request_id, request, act)
 
-    def stop(self, request: runs_pb2.StopRunRequest, identity: str) -> str:
+    def stop(self, request: runs_pb2.StopRunRequest, caller: Caller) -> str:
         """Ask for a stop at the next boundary."""
         reason = checks.reason(request.reason)
 
         def act() -> str:
-            return self._facade.stop_run(request.run_id, identity=identity, reason=reason).run_id
+            return self._facade.stop_run(caller, request.run_id, reason=reason).run_id
 
-        return self._request_ids.once_now(identity, checks.request_id(request.request_id), request, act)
+        return self._request_ids.once_now(caller, checks.request_id(request.request_id), request, act)
 
-    def abort(self, request: runs_pb2.AbortRunRequest, identity: str) -> str:
+    def abort(self, request: runs_pb2.AbortRunRequest, caller: Caller) -> str:
         """Cut a run off."""
         reason = checks.reason(request.reason)
 
         def act() -> str:
-            return self._facade.abort_run(request.run_id, identity=identity, reason=reason).run_id
+            return self._facade.abort_run(caller, request.run_id, reason=reason).run_id
 
-        return self._request_ids.once_now(identity, checks.request_id(request.request_id), request, act)
+        return self._request_ids.once_now(caller, checks.request_id(request.request_id), request, act)
 
-    def decide(self, request: runs_pb2.SubmitDecisionRequest, identity: str) -> Decision:
+    def decide(self, request: runs_pb2.SubmitDecisionRequest, caller: Caller) -> Decision:
         """Decide about the step that waits; gives the decision as it is recorded."""
         step_id, action, reason, error = decode.decision(request)
         request_id, run_id = request.request_id, request.run_id
         submit = self._facade.submit_decision
         if not request_id:
-            return submit(run_id, step_id, action, identity=identity, reason=reason, error=error)
+            return submit(caller, run_id, step_id, action, reason=reason, error=error)
 
         def act() -> str:
-            submit(run_id, step_id, action, identity=identity, reason=reason, error=error)
+            submit(caller, run_id, step_id, action, reason=reason, error=error)
             return step_id
 
-        self._request_ids.once_now(identity, checks.request_id(request_id), request, act)
-        return self._facade.get_run(run_id).decisions[step_id]
+        self._request_ids.once_now(caller, checks.request_id(request_id), request, act)
+        return self._facade.get_run(caller, run_id).decisions[step_id]

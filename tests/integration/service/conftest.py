@@ -11,6 +11,7 @@ import anyio.lowlevel
 import grpc.aio
 import msgspec
 import pytest
+from tests.integration.service.callers import Site
 
 from steprail.client import Client
 from steprail_daemon.engine.facade import LimitsView
@@ -88,3 +89,17 @@ async def client(rig: Rig) -> Client:
 @pytest.fixture
 async def session_id(client: Client) -> str:
     return (await client.create_session("claude", "/work")).session_id
+
+
+@pytest.fixture
+async def site(tmp_path: Path, make_rig: RigFactory, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    for name in ("TOKEN_FILE", "TLS_ROOTS", "TLS_CERTIFICATE", "TLS_KEY"):
+        monkeypatch.delenv(f"STEPRAIL_{name}", raising=False)
+    async with AsyncExitStack() as stack:
+        yield Site(tmp_path, await make_rig(), stack)
+
+
+@pytest.fixture
+async def open_site(site: Site) -> Site:
+    await site.serve()
+    return site

@@ -27,6 +27,7 @@ from steprail.v1 import (
 )
 from steprail_daemon.core.events import ToolEnded
 from steprail_daemon.core.model import RunState, ToolOutcome, ToolResult
+from steprail_daemon.engine.facade import Caller
 
 pytestmark = pytest.mark.anyio
 
@@ -160,7 +161,7 @@ async def test_what_is_not_implemented_is_unimplemented(rig: Rig, client: Client
 async def test_an_exception_of_ours_is_internal_without_its_text_and_is_logged(
     rig: Rig, client: Client, session_id: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(session_id: str) -> None:
+    def broken(caller: Caller, session_id: str) -> None:
         raise RuntimeError("secret")
 
     monkeypatch.setattr(rig.facade, "get_session", broken)

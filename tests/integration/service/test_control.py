@@ -15,6 +15,7 @@ from steprail.client import Client, Control, steps
 from steprail.v1 import decisions_pb2, events_pb2, runs_pb2, runs_pb2_grpc
 from steprail_daemon.core.events import MessageDelta
 from steprail_daemon.core.model import RunState
+from steprail_daemon.engine.facade import LOCAL
 
 pytestmark = pytest.mark.anyio
 
@@ -118,7 +119,7 @@ async def test_a_late_a_wrong_and_a_foreign_decision_are_rejected_and_the_stream
         assert wrong.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]
         assert wrong.metadata["step_id"] == "step_unknown"
         assert late.request_id != ""
-        assert rig.facade.get_run(stream.run_id).state is RunState.RUNNING
+        assert rig.facade.get_run(LOCAL, stream.run_id).state is RunState.RUNNING
         rig.facade.end_run(stream.run_id, RunState.COMPLETED)
         await stream.next("finished")
         await stream.end()
@@ -176,7 +177,7 @@ async def test_a_request_id_within_the_body_is_enough(rig: Rig, client: Client, 
     await call.write(runs_pb2.ControlRunRequest(attach=runs_pb2.AttachRun(run_id=run_id)))
     await call.write(runs_pb2.ControlRunRequest(stop=runs_pb2.StopRunRequest(request_id="inner")))
 
-    await rig.until(lambda: rig.facade.get_run(run_id).stop_requested is not None)
+    await rig.until(lambda: rig.facade.get_run(LOCAL, run_id).stop_requested is not None)
     call.cancel()
 
 
@@ -325,7 +326,7 @@ async def test_what_rules_decided_is_no_dedicated_message(rig: Rig, client: Clie
 async def test_stop_and_abort_come_over_the_stream(rig: Rig, client: Client, session_id: str) -> None:
     async with talk(client, session_id, runs_pb2.CONTROL_EVENTS_NO_EVENTS) as stream:
         await stream.control.stop("enough")
-        await rig.until(lambda: rig.facade.get_run(stream.run_id).stop_requested is not None)
+        await rig.until(lambda: rig.facade.get_run(LOCAL, stream.run_id).stop_requested is not None)
         await stream.control.abort("now")
         finished = (await stream.next("finished")).finished
         assert finished.run.state == events_pb2.RUN_STATE_ABORTED
@@ -362,7 +363,7 @@ async def test_losing_the_stream_ends_neither_the_run_nor_leaves_anything_behind
         assert rig.facade.followers(session_id) == 1
 
     await rig.until(lambda: rig.facade.followers(session_id) == 0)
-    assert rig.facade.get_run(run_id).state is RunState.AWAITING_DECISION
+    assert rig.facade.get_run(LOCAL, run_id).state is RunState.AWAITING_DECISION
 
 
 async def test_a_retried_opening_finds_the_run_that_it_started(rig: Rig, client: Client, session_id: str) -> None:

@@ -71,8 +71,8 @@ async def test_a_stopped_server_leaves_no_socket(make_rig: RigFactory) -> None:
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("127.0.0.1:7777", "TCP needs a token or TLS"),
-        ("dns:localhost:7777", "accepted are unix:/path addresses"),
+        ("127.0.0.1:7777", "TCP needs identities with a token or a client certificate"),
+        ("dns:localhost:7777", "accepted are unix:/path, and an IP address or localhost with a port"),
         ("unix:relative.sock", "the path must be absolute"),
         ("unix:" + "/x" * 60, "at most 107 bytes"),
     ],

@@ -77,7 +77,8 @@ def tool_result(value: model.ToolResult) -> steps_pb2.ToolResult:
 
 def verdict(value: model.Verdict) -> rules_pb2.Verdict:
     message = rules_pb2.Verdict()
-    put(message, **{name: getattr(value, name) for name in value.__struct_fields__})
+    public = (name for name in value.__struct_fields__ if name != "missing")
+    put(message, **{name: getattr(value, name) for name in public})
     return message
 
 
@@ -91,6 +92,8 @@ def decision(value: model.Decision) -> decisions_pb2.Decision:
         reason=value.reason,
         identity=value.identity,
         delivered=value.delivered,
+        guidance=value.guidance,
+        model=value.model,
     )
     message.waited.FromNanoseconds(value.waited_ns)
     message.time.FromNanoseconds(value.decided_at)
@@ -143,6 +146,7 @@ def failure(value: model.Failure | None) -> errors_pb2.Failure | None:
         fault=value.fault,
         retryable=value.retryable,
         resumable_at_step=value.resumable_at_step,
+        detail_json=text(value.detail_json) if value.detail_json else None,
     )
     if value.retry_after_ns is not None:
         message.retry_after.FromNanoseconds(value.retry_after_ns)
@@ -175,7 +179,13 @@ def event(  # noqa: C901, PLR0912, PLR0915  one branch per kind
             put(body, message_id=value.message_id, text=value.text)
         case events.UsageReported():
             body = message.usage
-            put(body, usage=usage(value.usage), cost=cost(value.cost), model=value.model)
+            put(
+                body,
+                usage=usage(value.usage),
+                cost=cost(value.cost),
+                model=value.model,
+                side_request=value.side_request,
+            )
         case events.ToolStarted():
             body = message.tool_start
             put(body, call=tool_call(value.call))
@@ -251,19 +261,6 @@ def event(  # noqa: C901, PLR0912, PLR0915  one branch per kind
         case records.DecisionRecorded():
             body = message.decision_recorded
             put(body, step_id=value.step_id, decision=decision(value.decision))
-        case records.PermissionResolved():
-            body = message.permission_resolved
-            put(
-                body,
-                permission_id=value.permission_id,
-                answer=(
-                    decisions_pb2.PERMISSION_ANSWER_ALLOW_ONCE
-                    if value.allowed
-                    else decisions_pb2.PERMISSION_ANSWER_DENY
-                ),
-                source=value.source,
-                reason=value.reason,
-            )
         case _:
             raise AssertionError(f"{type(value).__name__} is no public event")
     body.SetInParent()

@@ -21,19 +21,8 @@ CORE: dict[str, type[IntEnum]] = {
 #: Public enumerations without a counterpart: what they say is not known to the core yet.
 ONLY_PUBLIC = {
     "BudgetUnit",
-    "ContextWindowKind",
     "ControlEvents",
     "DeciderMode",
-    "FileChange",
-    "OnDisconnect",
-    "PermissionAction",
-    "PermissionAnswer",
-    "QueueMode",
-    "RateLimitKind",
-    "RuleClock",
-    "TokenCounting",
-    "ToolCallScope",
-    "ToolOutcomeFilter",
     "WaitUntil",
 }
 

@@ -7,6 +7,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from steprail.v1 import agents_pb2, runs_pb2, sessions_pb2
 from steprail_daemon.service.agents import AgentService
+from steprail_daemon.service.auth import Access
 from steprail_daemon.service.calls import Calls
 from steprail_daemon.service.handlers import ServiceHandlers, snake_case
 from steprail_daemon.service.request_ids import RequestIds
@@ -38,7 +39,7 @@ def services() -> dict[str, tuple[ServiceDescriptor, object]]:
 @pytest.mark.parametrize("name", list(LATER))
 def test_every_call_is_implemented_or_known_to_come_later(name: str) -> None:
     descriptor, implementation = services()[name]
-    handlers = ServiceHandlers(descriptor, implementation, Calls(10**9), 10**9)
+    handlers = ServiceHandlers(descriptor, implementation, Access(), Calls(10**9), 10**9)
 
     expected = {method.name for method in descriptor.methods} - LATER[name]
     assert {method.rpartition("/")[2] for method in handlers.methods} == expected

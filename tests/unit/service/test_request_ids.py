@@ -7,11 +7,13 @@ import pytest
 
 from steprail.v1 import runs_pb2
 from steprail_daemon.core.errors import AlreadyExists, WrongState
+from steprail_daemon.engine.facade import Caller
 from steprail_daemon.service.request_ids import RETENTION_NS, RequestIds
 
 pytestmark = pytest.mark.anyio
 
 ONE = runs_pb2.StopRunRequest(run_id="one", request_id="key")
+ME, YOU = Caller("me"), Caller("you")
 TWO = runs_pb2.StopRunRequest(run_id="two", request_id="key")
 
 
@@ -44,8 +46,8 @@ class Acts:
 async def test_the_same_id_and_body_give_what_was_given_and_do_nothing() -> None:
     ids, acts = RequestIds(Clock()), Acts()
 
-    first = await ids.once("me", "key", ONE, acts.giving("a"))
-    second = await ids.once("me", "key", ONE, acts.giving("b"))
+    first = await ids.once(ME, "key", ONE, acts.giving("a"))
+    second = await ids.once(ME, "key", ONE, acts.giving("b"))
 
     assert (first, second, acts.done) == ("a", "a", 1)
 
@@ -53,14 +55,16 @@ async def test_the_same_id_and_body_give_what_was_given_and_do_nothing() -> None
 async def test_without_an_id_each_request_acts() -> None:
     ids, acts = RequestIds(Clock()), Acts()
 
-    assert [await ids.once("me", "", ONE, acts.giving(text)) for text in "ab"] == ["a", "b"]
+    assert [await ids.once(ME, "", ONE, acts.giving(text)) for text in "ab"] == ["a", "b"]
 
 
-async def test_an_id_belongs_to_one_identity() -> None:
+@pytest.mark.parametrize("other", [YOU, Caller("me", "another-tenant")])
+async def test_an_id_belongs_to_one_identity_of_one_tenant(other: Caller) -> None:
     ids, acts = RequestIds(Clock()), Acts()
 
-    assert await ids.once("me", "key", ONE, acts.giving("a")) == "a"
-    assert await ids.once("you", "key", TWO, acts.giving("b")) == "b"
+    assert await ids.once(ME, "key", ONE, acts.giving("a")) == "a"
+    assert await ids.once(other, "key", TWO, acts.giving("b")) == "b"
+    assert await ids.once(ME, "key", ONE, acts.giving("c")) == "a"
 
 
 @pytest.mark.parametrize("other", [TWO, runs_pb2.AbortRunRequest(run_id="one", request_id="key")])
@@ -68,10 +72,10 @@ async def test_another_body_or_another_call_with_the_id_is_refused(
     other: runs_pb2.StopRunRequest | runs_pb2.AbortRunRequest,
 ) -> None:
     ids, acts = RequestIds(Clock()), Acts()
-    await ids.once("me", "key", ONE, acts.giving("a"))
+    await ids.once(ME, "key", ONE, acts.giving("a"))
 
     with pytest.raises(AlreadyExists) as caught:
-        await ids.once("me", "key", other, acts.giving("b"))
+        await ids.once(ME, "key", other, acts.giving("b"))
 
     assert caught.value.reason == "REQUEST_ID_REUSED"
     assert acts.done == 1
@@ -80,9 +84,9 @@ async def test_another_body_or_another_call_with_the_id_is_refused(
 async def test_a_refusal_is_not_remembered() -> None:
     ids, acts = RequestIds(Clock()), Acts()
     with pytest.raises(WrongState):
-        await ids.once("me", "key", ONE, acts.refusing)
+        await ids.once(ME, "key", ONE, acts.refusing)
 
-    assert await ids.once("me", "key", TWO, acts.giving("b")) == "b"
+    assert await ids.once(ME, "key", TWO, acts.giving("b")) == "b"
 
 
 async def test_twins_wait_for_the_first() -> None:
@@ -95,7 +99,7 @@ async def test_twins_wait_for_the_first() -> None:
         return f"result {acts.done}"
 
     async def ask() -> None:
-        results.append(await ids.once("me", "key", ONE, slow))
+        results.append(await ids.once(ME, "key", ONE, slow))
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -121,7 +125,7 @@ async def test_after_a_first_that_is_refused_the_next_twin_tries() -> None:
 
     async def ask() -> None:
         try:
-            results.append(await ids.once("me", "key", ONE, first_fails))
+            results.append(await ids.once(ME, "key", ONE, first_fails))
         except WrongState:
             results.append("refused")
 
@@ -138,20 +142,20 @@ async def test_after_a_first_that_is_refused_the_next_twin_tries() -> None:
 async def test_one_that_is_cut_off_leaves_the_id_free() -> None:
     ids, acts = RequestIds(Clock()), Acts()
     with anyio.move_on_after(0.01):
-        await ids.once("me", "key", ONE, lambda: anyio.sleep(10))  # type: ignore[arg-type, return-value]
+        await ids.once(ME, "key", ONE, lambda: anyio.sleep(10))  # type: ignore[arg-type, return-value]
 
-    assert await ids.once("me", "key", TWO, acts.giving("b")) == "b"
+    assert await ids.once(ME, "key", TWO, acts.giving("b")) == "b"
 
 
 async def test_an_id_is_forgotten_after_a_day() -> None:
     clock = Clock()
     ids, acts = RequestIds(clock), Acts()
-    await ids.once("me", "key", ONE, acts.giving("a"))
+    await ids.once(ME, "key", ONE, acts.giving("a"))
 
     clock.at += RETENTION_NS
-    assert await ids.once("me", "key", ONE, acts.giving("b")) == "a"
+    assert await ids.once(ME, "key", ONE, acts.giving("b")) == "a"
     clock.at += 1
-    assert await ids.once("me", "key", TWO, acts.giving("c")) == "c"
+    assert await ids.once(ME, "key", TWO, acts.giving("c")) == "c"
 
 
 async def test_what_takes_no_time_acts_once_too() -> None:
@@ -165,12 +169,12 @@ async def test_what_takes_no_time_acts_once_too() -> None:
 
         return act
 
-    assert [ids.once_now("me", "key", ONE, giving(text)) for text in "ab"] == ["a", "a"]
-    assert [ids.once_now("me", "", ONE, giving(text)) for text in "cd"] == ["c", "d"]
+    assert [ids.once_now(ME, "key", ONE, giving(text)) for text in "ab"] == ["a", "a"]
+    assert [ids.once_now(ME, "", ONE, giving(text)) for text in "cd"] == ["c", "d"]
     with pytest.raises(AlreadyExists):
-        ids.once_now("me", "key", TWO, giving("e"))
+        ids.once_now(ME, "key", TWO, giving("e"))
     clock.at += RETENTION_NS + 1
-    assert ids.once_now("me", "key", TWO, giving("f")) == "f"
+    assert ids.once_now(ME, "key", TWO, giving("f")) == "f"
     assert done == ["a", "c", "d", "f"]
 
 
@@ -181,15 +185,15 @@ async def test_a_refusal_of_what_takes_no_time_is_not_remembered() -> None:
         raise WrongState("SESSION_BUSY", "not now")
 
     with pytest.raises(WrongState):
-        ids.once_now("me", "key", ONE, refuse)
+        ids.once_now(ME, "key", ONE, refuse)
 
-    assert ids.once_now("me", "key", TWO, lambda: "b") == "b"
+    assert ids.once_now(ME, "key", TWO, lambda: "b") == "b"
 
 
 async def test_long_bodies_are_told_apart() -> None:
     ids = RequestIds(Clock())
     one, two = (runs_pb2.StopRunRequest(run_id="run", reason="x" * 1000 + end) for end in "ab")
 
-    assert ids.once_now("me", "key", one, lambda: "a") == "a"
+    assert ids.once_now(ME, "key", one, lambda: "a") == "a"
     with pytest.raises(AlreadyExists):
-        ids.once_now("me", "key", two, lambda: "b")
+        ids.once_now(ME, "key", two, lambda: "b")

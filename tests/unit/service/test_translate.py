@@ -13,6 +13,7 @@ from steprail.v1 import events_pb2
 from steprail_daemon.core import events, model, records
 from steprail_daemon.engine.facade import Blob
 from steprail_daemon.engine.ports import Encoders, EventEncoder
+from steprail_daemon.service.seldom import BODIES
 from steprail_daemon.service.translate import KINDS, SessionEncoder, WireEncoders
 
 SESSION = "ses_01J00000000000000000000000"
@@ -67,6 +68,8 @@ DECISIONS = st.builds(
     waited_ns=SPANS,
     delivered=st.booleans(),
     decided_at=TIMES,
+    guidance=TEXTS.filter(lambda text: len(text.encode()) <= 65_536),
+    model=NAMES,
 )
 STEPS = st.builds(
     model.Step,
@@ -105,6 +108,7 @@ FAILURES = st.builds(
     retryable=st.booleans(),
     retry_after_ns=st.none() | SPANS,
     resumable_at_step=MAYBE,
+    detail_json=TEXTS.filter(lambda text: len(text.encode()) <= 65_536),
 )
 CAPABILITIES = st.builds(
     model.Capabilities,
@@ -137,7 +141,12 @@ OF_CLASS: dict[type, st.SearchStrategy[Any]] = {
     events.ToolStarted: st.builds(events.ToolStarted, CALLS, **FROM_SUBAGENT),
     events.ToolEnded: st.builds(events.ToolEnded, RESULTS, st.none() | SPANS, **FROM_SUBAGENT),
     events.UsageReported: st.builds(
-        events.UsageReported, st.none() | USAGES, st.none() | COSTS, NAMES, **FROM_SUBAGENT
+        events.UsageReported,
+        st.none() | USAGES,
+        st.none() | COSTS,
+        NAMES,
+        **FROM_SUBAGENT,
+        side_request=st.booleans(),
     ),
     events.AgentErrorReported: st.builds(events.AgentErrorReported, NAMES, NAMES, st.booleans()),
     events.RawReceived: st.builds(events.RawReceived, NAMES, TEXTS),
@@ -171,9 +180,6 @@ OF_CLASS: dict[type, st.SearchStrategy[Any]] = {
         st.sampled_from(model.OnTimeout),
     ),
     records.DecisionRecorded: st.builds(records.DecisionRecorded, IDS, DECISIONS),
-    records.PermissionResolved: st.builds(
-        records.PermissionResolved, IDS, st.booleans(), st.sampled_from(model.ResolutionSource), NAMES
-    ),
     records.RunEnded: st.builds(
         records.RunEnded,
         st.sampled_from(model.RunState),
@@ -208,11 +214,21 @@ def test_the_encoder_is_what_the_engine_asks_for() -> None:
 
 
 def test_every_passive_event_and_every_fact_is_public_or_known_to_be_private() -> None:
-    private = {records.RunCreated, records.StopAsked, records.UsageCounted}
+    private = {
+        records.AbortAsked,
+        records.PromptGiven,
+        records.QueueHeld,
+        records.RunCreated,
+        records.RunTurnCame,
+        records.SessionUpdated,
+        records.StopAsked,
+        records.ToolGranted,
+        records.UsageCounted,
+    }
     classes = {*get_args(events.PassiveEvent), *get_args(records.Fact)}
 
     assert set(KINDS) == classes - private
-    assert set(OF_CLASS) == set(KINDS)
+    assert set(OF_CLASS) | set(BODIES) == set(KINDS)
 
 
 def test_each_kind_is_the_number_of_a_field_of_the_public_body() -> None:

@@ -2,6 +2,7 @@
 
     StepRailError
      ├─ ConnectionFailed          nobody answers at the address
+     ├─ CredentialsUnusable       a file of tokens or certificates cannot be used; nothing was sent
      ├─ CallTimeout               the call's own time ran out; what it asked for may have happened
      └─ Refused                   the daemon answered with an error: `reason`, `metadata`, `fields`, `retry_after`
          ├─ InvalidArgument       a field of the request is wrong
@@ -43,6 +44,10 @@ class ConnectionFailed(StepRailError):
         )
         self.address = address
         self.detail = detail
+
+
+class CredentialsUnusable(StepRailError):
+    """A file of tokens or certificates cannot be used, or a token would be sent where others can read it."""
 
 
 class CallTimeout(StepRailError):

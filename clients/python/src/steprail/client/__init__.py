@@ -11,6 +11,36 @@ from __future__ import annotations
 
 from steprail.client._client import Client
 from steprail.client._control import Control
-from steprail.client._rules import steps
+from steprail.client._credentials import Tls
+from steprail.client._rules import (
+    all_of,
+    any_of,
+    cost,
+    duration,
+    expression,
+    failures,
+    finish,
+    none_of,
+    repeats,
+    steps,
+    tokens,
+    tool,
+)
 
-__all__ = ["Client", "Control", "steps"]
+__all__ = [
+    "Client",
+    "Control",
+    "Tls",
+    "all_of",
+    "any_of",
+    "cost",
+    "duration",
+    "expression",
+    "failures",
+    "finish",
+    "none_of",
+    "repeats",
+    "steps",
+    "tokens",
+    "tool",
+]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import grpc
 import grpc.aio
 
+from steprail.client._credentials import Tls, require_private, with_token
 from steprail.errors import from_rpc
 
 T = TypeVar("T")
@@ -69,9 +70,21 @@ def default_address() -> str:
     return f"unix:{directory}/steprail/steprail.sock"
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
-    """Open a channel; nothing is connected before the first call."""
-    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+def open_channel(address: str, token: Callable[[], str] | None = None, tls: Tls | None = None) -> grpc.aio.Channel:
+    """Open a channel; nothing is connected before the first call. A Unix socket is never encrypted.
+
+    Raises:
+        CredentialsUnusable: a file cannot be used, or a token would be sent where others can read it.
+    """
+    if tls is None or address.startswith("unix:"):
+        channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+    else:
+        name = (("grpc.ssl_target_name_override", tls.server_name),) if tls.server_name else ()
+        channel = grpc.aio.secure_channel(address, tls.credentials(), options=(*_OPTIONS, *name))
+    if token is None:
+        return channel
+    require_private(address, encrypted=tls is not None)
+    return with_token(channel, token)
 
 
 def new_request_id() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from google.protobuf import duration_pb2
 
 from steprail.client._channel import CALL_SECONDS, answer, default_address, new_request_id, open_channel
 from steprail.client._control import Control
+from steprail.client._credentials import Tls, tls_of_environment, token_source
 from steprail.client._watch import Watch
 from steprail.errors import from_rpc
 from steprail.v1 import (
@@ -34,17 +36,31 @@ Rep = TypeVar("Rep")
 class Client:
     """A connection to one daemon. Use it with `async with`. All times are in seconds.
 
-    Every method raises `steprail.errors.StepRailError`.
+    `address` is `unix:` with a path, or a host with a port. By a `token`, the first one of a `token_file` (read again
+    when it changes), or else the file that $STEPRAIL_TOKEN_FILE names, the client proves who it is. `tls` says how TCP
+    is encrypted, by default as $STEPRAIL_TLS_ROOTS, $STEPRAIL_TLS_CERTIFICATE and $STEPRAIL_TLS_KEY say.
+
+    Every method raises `steprail.errors.StepRailError`, `async with` too where credentials cannot be used.
     """
 
-    def __init__(self, address: str | None = None, *, timeout: float = CALL_SECONDS) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        token: str | None = None,
+        token_file: str | Path | None = None,
+        tls: Tls | None = None,
+        timeout: float = CALL_SECONDS,
+    ) -> None:
         self.address = address or default_address()
         self.timeout = timeout
+        self._token = token_source(token, token_file)
+        self._tls = tls or tls_of_environment()
         self._channel: grpc.aio.Channel | None = None
 
     async def __aenter__(self) -> Client:
         """Open the channel; the first call connects."""
-        channel = self._channel = open_channel(self.address)
+        channel = self._channel = open_channel(self.address, self._token, self._tls)
         self._agents = agents_pb2_grpc.AgentServiceStub(channel)
         self._sessions = sessions_pb2_grpc.SessionServiceStub(channel)
         self._runs = runs_pb2_grpc.RunServiceStub(channel)

@@ -1,0 +1,13 @@
+"""What the kinds of public events are called: the fields of the body of the public `Event`, by number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from steprail.v1 import events_pb2
+
+KIND_NAMES: Final[Mapping[int, str]] = MappingProxyType(
+    {field.number: field.name for field in events_pb2.Event.DESCRIPTOR.oneofs_by_name["body"].fields}
+)
