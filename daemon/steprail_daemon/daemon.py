@@ -12,37 +12,50 @@ import asyncio
 import gc
 import logging
 import os
+import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import anyio
 import anyio.abc
 
-from steprail_daemon.config.load import ConfigError, LoadedConfig, load_config
+from steprail_daemon.access import Entrance, open_entrance
+from steprail_daemon.config.load import DEFAULT, ConfigError, LoadedConfig, load_config
 from steprail_daemon.config.schema import Agent as AgentConfig
+from steprail_daemon.config.schema import PermissionPolicy
+from steprail_daemon.core.backoff import BackoffSettings
 from steprail_daemon.core.errors import Unavailable
-from steprail_daemon.core.model import SECOND, PermissionMode
+from steprail_daemon.core.model import MILLISECOND, SECOND, PermissionAction, PermissionMode, PermissionRule
 from steprail_daemon.core.shutdown import parse_ladder
+from steprail_daemon.core.stops.expressions import RuleEngine
 from steprail_daemon.drivers.registry import DRIVERS
 from steprail_daemon.engine.agents import Agents
-from steprail_daemon.engine.drain import drain
+from steprail_daemon.engine.arrivals import Arrivals
+from steprail_daemon.engine.drain import Drain
 from steprail_daemon.engine.engine import Engine
+from steprail_daemon.engine.facade import Role
+from steprail_daemon.engine.rate_limits import RateLimits
 from steprail_daemon.engine.recovery import recover
 from steprail_daemon.engine.settings import AgentSettings, EngineSettings
 from steprail_daemon.engine.system import SystemClock, SystemIds
 from steprail_daemon.engine.world import World
+from steprail_daemon.expressions.workers import ExpressionLimits, ExpressionWorkers
 from steprail_daemon.journal import record
 from steprail_daemon.journal.sqlite import SqliteStore
 from steprail_daemon.journal.store import JournalError, JournalUnusable, Store
 from steprail_daemon.journal.verify import Report, verify
 from steprail_daemon.observability.logging import configure_logging
+from steprail_daemon.observability.watch import Observatory
+from steprail_daemon.reload import Reload
+from steprail_daemon.service.kinds import KIND_NAMES
 from steprail_daemon.service.server import ApiServer
-from steprail_daemon.service.translate import WireEncoders
+from steprail_daemon.service.translate import KINDS, WireEncoders
 from steprail_daemon.supervisor import ParentLink, build_environment
 
 __all__ = ["JournalError", "main", "verify_journal"]
@@ -59,29 +72,43 @@ log = logging.getLogger("steprail")
 def main(arguments: list[str] | None = None) -> int:
     """Run the worker until it is told to end; gives its exit code."""
     options = _read_arguments(arguments)
+    read = partial(load_config, options.set or {}, os.environ, path=options.config, state_directory=options.state_dir)
     try:
-        loaded = load_config(options.set or {}, os.environ, path=options.config, state_directory=options.state_dir)
+        loaded = read()
     except ConfigError as error:
         print_problem(str(error))
         return EX_CONFIG
     configure_logging(loaded.config.logging.level, loaded.config.logging.format)
     try:
         settings = engine_settings(loaded, os.environ)
+        entrance = open_entrance(loaded.config)
+        reload = Reload(loaded, read, entrance.parts())
     except ValueError as error:
         print_problem(str(error))
         return EX_CONFIG
+    observatory = build_observatory(loaded)
     try:
-        store = open_store(loaded)
+        store = open_store(loaded, observatory.commits.append)
     except (JournalError, OSError) as error:
         print_problem(f"the journal in {loaded.state_directory} cannot be used: {error}")
         return _code_of(error)
     try:
         return anyio.run(
-            partial(serve, loaded, store, settings, options.control_fd),
+            partial(
+                serve,
+                loaded,
+                store,
+                settings,
+                options.control_fd,
+                entrance=entrance,
+                reload=reload,
+                observatory=observatory,
+            ),
             backend="asyncio",
             backend_options={"use_uvloop": True},
         )
     finally:
+        observatory.close()
         _close_store(store)
 
 
@@ -130,8 +157,8 @@ class _SetFlag(argparse.Action):
         setattr(namespace, self.dest, flags)
 
 
-def open_store(loaded: LoadedConfig) -> SqliteStore:
-    """Open the journal of the state directory, making both where they are not there.
+def open_store(loaded: LoadedConfig, note_commit: Callable[[int], object]) -> SqliteStore:
+    """Open the journal of the state directory, making both where they are not there; see `SqliteStore`.
 
     Raises:
         JournalError: the file cannot be used.
@@ -139,7 +166,21 @@ def open_store(loaded: LoadedConfig) -> SqliteStore:
     """
     loaded.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode: Literal["full", "normal"] = "full" if loaded.config.journal.synchronous == "full" else "normal"
-    return SqliteStore(loaded.state_directory / "journal.db", synchronous=mode)
+    return SqliteStore(loaded.state_directory / "journal.db", synchronous=mode, note_commit=note_commit)
+
+
+def build_observatory(loaded: LoadedConfig) -> Observatory:
+    """Put together what observes the daemon."""
+    config = loaded.config
+    return Observatory(
+        version=version("steprail-daemon"),
+        agents=config.agents,
+        tools=config.metrics.tools,
+        label_keys=config.metrics.label_keys,
+        content=config.logging.content,
+        kinds=KIND_NAMES,
+        numbers=KINDS,
+    )
 
 
 def verify_journal(path: Path) -> Report:
@@ -174,17 +215,45 @@ class _Life:
         self.fail()
 
 
-async def serve(loaded: LoadedConfig, store: Store, settings: EngineSettings, control_fd: int) -> int:
-    """Serve until a signal, then drain; gives the exit code."""
+async def serve(
+    loaded: LoadedConfig,
+    store: Store,
+    settings: EngineSettings,
+    control_fd: int,
+    *,
+    entrance: Entrance,
+    reload: Callable[[], None],
+    observatory: Observatory,
+) -> int:
+    """Serve until a signal, then drain; gives the exit code. `reload` is what SIGHUP asks for."""
     life = _Life()
     async with anyio.create_task_group() as tasks:
-        link = ParentLink(control_fd, asyncio.get_running_loop(), on_lost=life.lost_parent)
-        engine, world = build_engine(settings, store, link, tasks, life.crash)
-        server = ApiServer(engine, loaded.config.server.listen)
+        loop = asyncio.get_running_loop()
+        link = ParentLink(control_fd, loop, on_lost=life.lost_parent, observe=observatory.observe)
+        cel = loaded.config.limits.cel
+        rules = ExpressionWorkers(
+            link, ExpressionLimits(cpu_ms=max(1, cel.time_ns // MILLISECOND), memory_bytes=cel.memory)
+        )
+        engine, world = build_engine(settings, store, link, tasks, life.crash, observatory=observatory, rules=rules)
+        drain = engine.drainer = Drain(
+            world, engine, window_ns=loaded.config.drain.window_ns, stop_budget_ns=loaded.config.drain.stop_budget_ns
+        )
+        server = ApiServer(
+            engine,
+            loaded.config.server.listen,
+            access=entrance.access,
+            tls=entrance.tls,
+            observe=observatory.observe,
+        )
         try:
+            observatory.listen(loaded.config.server.http, required=loaded.sources["server.http"] != DEFAULT)
             for runner in recover(world):
                 engine.add(runner)
             await server.start()
+            observatory.begin(
+                (runner.view, {place.run_no: place.view for place in runner.places.values()})
+                for runner in engine.runners()
+            )
         except (JournalError, ValueError, Unavailable) as error:
             print_problem(f"the journal in {loaded.state_directory} cannot be used: {error}")
             life.code = _code_of(error)
@@ -193,25 +262,39 @@ async def serve(loaded: LoadedConfig, store: Store, settings: EngineSettings, co
             life.code = EX_CONFIG
         else:
             _settle_memory()
-            async with _signals(life.signalled):
-                tasks.start_soon(_checkpoints, store, engine, name="checkpoints")
+            async with _signals(life.signalled, reload):
+                tasks.start_soon(observatory.run, name="pulse")
+                tasks.start_soon(_checkpoints, store, engine, observatory, name="checkpoints")
                 tasks.start_soon(server.watch_stalls, name="stalled readers")
                 log.info("ready, listening on %s", ", ".join(loaded.config.server.listen))
-                await life.ends.wait()
+                await _first_of(life.ends, drain.begun)
                 life.ends.clear()
+                observatory.health.draining = True
                 if not life.code:
-                    await _drain(loaded, settings, engine, server, life.ends)
+                    await _drain(settings, drain, server, life.ends)
+                await rules.close()
         tasks.cancel_scope.cancel()
     return life.code
 
 
-async def _drain(
-    loaded: LoadedConfig, settings: EngineSettings, engine: Engine, server: ApiServer, hurry: asyncio.Event
-) -> None:
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of several things happened."""
+    async with anyio.create_task_group() as tasks:
+
+        async def wait(event: asyncio.Event) -> None:
+            await event.wait()
+            tasks.cancel_scope.cancel()
+
+        for event in events:
+            tasks.start_soon(wait, event)
+
+
+async def _drain(settings: EngineSettings, drain: Drain, server: ApiServer, hurry: asyncio.Event) -> None:
     log.info("draining")
     server.refuse_new()
+    drain.begin()
     longest_end_ns = settings.abort_timeout_ns + settings.ladder.total + END_MARGIN_NS
-    await drain(engine, window_ns=loaded.config.drain.window_ns, longest_end_ns=longest_end_ns, hurry=hurry)
+    await drain.run(longest_end_ns=longest_end_ns, hurry=hurry)
     await server.stop()
     log.info("drained")
 
@@ -222,26 +305,35 @@ def build_engine(
     link: ParentLink,
     tasks: anyio.abc.TaskGroup,
     crash: Callable[[Exception], None],
+    *,
+    observatory: Observatory,
+    rules: RuleEngine,
 ) -> tuple[Engine, World]:
     """Put the engine together from what is concrete."""
 
     def start_task(function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         tasks.start_soon(function, name=name)
 
+    clock = SystemClock()
     agents = Agents(settings, DRIVERS, link, start_task)
     world = World(
         settings=settings,
         store=store,
         records=record,
         encoders=WireEncoders(),
-        clock=SystemClock(),
+        clock=clock,
         ids=SystemIds(),
         launcher=link,
         drivers=DRIVERS,
         loop=asyncio.get_running_loop(),
         start_task=start_task,
         require_agent=agents.require,
+        rules=rules,
+        rate_limits=RateLimits(settings, clock, random.random, observatory.observe),
+        arrivals=Arrivals(),
         crash=crash,
+        listener=observatory.sink,
+        observe=observatory.observe,
     )
     start_task(agents.probe_all, "probe agents")
     return Engine(world, agents), world
@@ -264,7 +356,35 @@ def engine_settings(loaded: LoadedConfig, environ: Mapping[str, str]) -> EngineS
         idle_timeout_ns=config.processes.idle_timeout_ns,
         line_bytes=config.limits.line_bytes,
         prompt_bytes=config.limits.prompt_bytes,
+        permission_timeout_ns=config.limits.permission_timeout_ns,
+        queue_timeout_ns=config.limits.queue_timeout_ns,
+        queue_length=config.limits.queue_length,
+        disconnect_grace_ns=config.limits.disconnect_grace_ns,
+        silence_ns=config.limits.silence_ns,
+        permission_rules=tuple(_permission_rule(entry) for entry in config.policy.permissions),
+        backoff=BackoffSettings(config.rate_limits.fallback_delay_ns, config.rate_limits.max_delay_ns),
+        queue_on_limit=config.rate_limits.on_limit == "queue",
+        permission_modes={
+            Role.OPERATOR: _modes(config.policy.operator_modes),
+            Role.ADMIN: frozenset(PermissionMode),
+        },
+        caller_environment=config.policy.caller_environment,
         ladder=parse_ladder(config.processes.ladder),
+    )
+
+
+def _modes(names: tuple[str, ...]) -> frozenset[PermissionMode]:
+    return frozenset([PermissionMode[name.upper()] for name in names])
+
+
+def _permission_rule(entry: PermissionPolicy) -> PermissionRule:
+    return PermissionRule(
+        action=PermissionAction[entry.action.upper()],
+        tool=entry.tool,
+        command_prefix=entry.command_prefix,
+        path=entry.path,
+        cel=entry.cel,
+        reason=entry.reason,
     )
 
 
@@ -284,23 +404,24 @@ def _agent(name: str, agent: AgentConfig, loaded: LoadedConfig, environ: Mapping
     )
 
 
-async def _checkpoints(store: Store, engine: Engine) -> None:
+async def _checkpoints(store: Store, engine: Engine, observatory: Observatory) -> None:
     if not isinstance(store, SqliteStore):
         return
     while True:
         await anyio.sleep(CHECKPOINT_SECONDS)
         try:
-            await anyio.to_thread.run_sync(partial(store.checkpoint, idle=not engine.busy))
+            done = await anyio.to_thread.run_sync(partial(store.checkpoint, idle=not engine.busy))
+            observatory.observe("journal_bytes", done.file_bytes + done.wal_bytes, {})
         except JournalError as error:
             log.warning("the journal could not be checkpointed: %s", error.message)
 
 
 @asynccontextmanager
-async def _signals(end: Callable[[], None]) -> AsyncIterator[None]:
+async def _signals(end: Callable[[], None], reload: Callable[[], None]) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
-    loop.add_signal_handler(signal.SIGHUP, log.warning, "SIGHUP: nothing can be reloaded; restart to change anything")
+    loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         yield
     finally:

@@ -18,6 +18,10 @@ from steprail_daemon.journal.store import Batch
 #: agent waits for the encoding.
 TWICE = 32 * 1024
 
+#: The facts of a batch, also those that are no events, and its events.
+Heard = tuple[list[Fact], list[PassiveEvent | Fact]]
+_NOTHING: Heard = ([], [])
+
 
 class BatchBuilder:
     """Collects what happens until it is committed. A batch belongs to one run, or to none."""
@@ -29,11 +33,13 @@ class BatchBuilder:
         "_events",
         "_facts",
         "_first_seq",
+        "_heard",
         "_kept",
         "_kind_of",
         "_records",
         "_run_id",
         "_step_number",
+        "_taken",
         "closes_session",
         "ends_run",
         "opens_run",
@@ -53,11 +59,13 @@ class BatchBuilder:
         self._run_id = ""
         self._step_number = 0
         self.run_no = 0
+        self._taken = _NOTHING
         self._reset()
 
     def _reset(self) -> None:
         self._events: list[PassiveEvent | Fact] = []
         self._facts: list[Fact] = []
+        self._heard: list[Fact] = []
         self._records: list[Record] = []
         self._kept = ""
         self._first_seq = self.seq + 1
@@ -117,6 +125,7 @@ class BatchBuilder:
 
     def facts_committed(self) -> None:
         """Note that the facts were committed: what is taken next has their events and not their records."""
+        self._heard = [*self._heard, *self._facts] if self._heard else self._facts
         self._facts = []
 
     def take(self) -> Batch | None:
@@ -137,8 +146,14 @@ class BatchBuilder:
         batch.ends_run = self.ends_run
         batch.closes_session = self.closes_session
         batch.blobs = encoder.take_blobs()
+        self._taken = ([*self._heard, *self._facts] if self._heard else self._facts, events)
         self._reset()
         return batch
+
+    def hear(self) -> Heard:
+        """Give and forget the facts and events of the batch that was taken last."""
+        taken, self._taken = self._taken, _NOTHING
+        return taken
 
     def _encoded_records(self) -> bytes:
         records = self._records

@@ -11,7 +11,9 @@ from array import array
 from collections import deque
 from collections.abc import Callable
 
+from steprail_daemon.engine.arrivals import Arrivals
 from steprail_daemon.engine.facade import Slice
+from steprail_daemon.engine.ports import DEAF, Observe
 from steprail_daemon.engine.refusals import journal_reads
 from steprail_daemon.journal.store import Batch, Store
 
@@ -20,16 +22,40 @@ TAIL_BYTES = 2 * 1024 * 1024
 #: Wire form that one slice may have. A single batch may exceed it by one event.
 SLICE_BYTES = 512 * 1024
 
+_NO_LABELS: dict[str, str] = {}
+
 
 class Feed:
     """What was committed in one session, for its subscriptions."""
 
-    __slots__ = ("_followers", "_store", "_tail", "_tail_bytes", "_waiters", "closed", "last_seq", "session_no")
+    __slots__ = (
+        "_followers",
+        "_store",
+        "_tail",
+        "_tail_bytes",
+        "_waiters",
+        "arrivals",
+        "closed",
+        "last_seq",
+        "observe",
+        "session_no",
+    )
 
-    def __init__(self, session_no: int, last_seq: int, store: Store, *, closed: bool) -> None:
+    def __init__(
+        self,
+        session_no: int,
+        last_seq: int,
+        store: Store,
+        arrivals: Arrivals,
+        *,
+        closed: bool,
+        observe: Observe = DEAF.observe,
+    ) -> None:
         self.session_no = session_no
         self.last_seq = last_seq
         self.closed = closed
+        self.observe = observe
+        self.arrivals = arrivals
         self._store = store
         self._tail: deque[Batch] = deque()
         self._tail_bytes = 0
@@ -46,6 +72,13 @@ class Feed:
             self._tail_bytes += len(batch.wire)
             while self._tail_bytes > TAIL_BYTES and len(self._tail) > 1:
                 self._tail_bytes -= len(self._tail.popleft().wire)
+        self.wake()
+        if self.arrivals.followers:
+            self.arrivals.bump()
+
+    def close(self) -> None:
+        """Let everybody come to an end: the session is gone."""
+        self.closed = True
         self.wake()
 
     def wake(self) -> None:
@@ -72,10 +105,12 @@ class Feed:
     def follow(self) -> None:
         """Count somebody who follows."""
         self._followers += 1
+        self.observe("watchers", 1, _NO_LABELS)
 
     def unfollow(self) -> None:
         """Count somebody off; the tail goes with the last one."""
         self._followers -= 1
+        self.observe("watchers", -1, _NO_LABELS)
         if not self._followers:
             self._tail.clear()
             self._tail_bytes = 0
@@ -129,13 +164,13 @@ class FeedSubscription:
 
     async def next(self, timeout_ns: int) -> Slice | None:
         """Give what comes next; see `engine.facade.Subscription.next`."""
-        found = self._take()
+        found = self.take()
         if found is not None:
             return found
         if self._ended():
             raise StopAsyncIteration
         await self._feed.wait(timeout_ns)
-        return self._take()
+        return self.take()
 
     def close(self) -> None:
         """Stop to follow. Harmless when done twice."""
@@ -147,7 +182,8 @@ class FeedSubscription:
         end = self._end_seq()
         return end is not None and self._seq >= end
 
-    def _take(self) -> Slice | None:
+    def take(self) -> Slice | None:
+        """Give what is there, without waiting; None if nothing is."""
         while self._seq < self._feed.last_seq and not self._ended():
             batches = self._feed.after(self._seq)
             if not batches:
@@ -157,6 +193,7 @@ class FeedSubscription:
             if self._run_no is not None:
                 batches = [batch for batch in batches if batch.run_no == self._run_no]
             if batches:
+                self._feed.observe("watcher_lag_events", self._feed.last_seq - self._seq, _NO_LABELS)
                 return _slice(batches, after, self._seq)
         return None
 

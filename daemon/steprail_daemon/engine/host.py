@@ -53,6 +53,7 @@ class AgentHost:
         self._starting = False
         self._resumed = False
         self._failure: Failure | None = None
+        self._start_began_at = 0
         self._start_timer: asyncio.TimerHandle | None = None
         self._handlers = _Handlers(self, world.crash)
         self._gone = asyncio.Event()
@@ -61,6 +62,10 @@ class AgentHost:
         self._handshaken = False
         self._read_size = 128 * 1024
         self.version = ""
+        #: Variables that the session's maker set. They are kept in memory alone.
+        self.environment: dict[str, str] = {}
+        #: How often anything was read of the agent.
+        self.reads = 0
 
     @property
     def up(self) -> bool:
@@ -92,6 +97,7 @@ class AgentHost:
         if self.up:
             return
         self._starting = True
+        self._start_began_at = self._world.clock.now()
         self._failure = None
         self._ending = False
         self._resumed = resume
@@ -115,6 +121,10 @@ class AgentHost:
             model=view.model,
             permission_mode=view.permission_mode,
             isolated_home=agent.isolated_home,
+            plan_mode=view.plan_mode,
+            allowed_tools=view.allowed_tools,
+            disallowed_tools=view.disallowed_tools,
+            instructions=view.instructions,
         )
         plan = driver.plan(spec)
         self._codec = driver.codec(
@@ -123,13 +133,14 @@ class AgentHost:
                 permission_mode=view.permission_mode,
                 line_bytes=world.settings.line_bytes,
                 resume=self._resumed,
+                plan_mode=view.plan_mode,
             )
         )
         handlers = self._handlers = _Handlers(self, world.crash)
         try:
             _make_directories(plan.directories)
             process = await world.launcher.spawn(
-                plan.argv, {**agent.environment, **plan.environment}, view.cwd, handlers
+                plan.argv, {**agent.environment, **self.environment, **plan.environment}, view.cwd, handlers
             )
         except OSError as error:
             self._not_started(f"{agent.command[0]} could not be started: {_why(error)}")
@@ -140,7 +151,11 @@ class AgentHost:
         self._codec = None
         self._starting = False
         self._gone.set()
+        self._count_start("failed")
         self._listener.agent_failed_to_start(_start_failure(message))
+
+    def _count_start(self, outcome: str) -> None:
+        self._world.observe("agent_starts_total", 1, {"agent": self._view.agent, "outcome": outcome})
 
     def _started(self, process: AgentProcess) -> None:
         self._process = process
@@ -233,6 +248,7 @@ class AgentHost:
         codec, process = self._codec, self._process
         if codec is None:
             return
+        self.reads += 1
         events = codec.receive(Channel.STDOUT, data)
         if process is not None:
             # Protocol chores have timers of their own in the CLI and wait for no commit.
@@ -249,8 +265,11 @@ class AgentHost:
         passed: list[AgentEvent] = []
         for event in events:
             if isinstance(event, TurnEnded):
-                # No turn was begun: this is how a CLI says that it cannot take the conversation up.
+                # No turn was begun: this is how a CLI says that it cannot take the conversation up. Some stay after it.
                 self._failure = event.failure or self._failure
+                if self._start_timer is not None:
+                    self._start_timer.cancel()
+                self.end()
             elif isinstance(event, AgentReady):
                 self._ready(event)
                 passed.append(event)
@@ -264,6 +283,9 @@ class AgentHost:
         if event.gate_held:
             self.version = event.version
             self._handshaken = True
+            self._count_start("ready")
+            seconds = (self._world.clock.now() - self._start_began_at) / 1e9
+            self._world.observe("agent_start_seconds", seconds, {"agent": self._view.agent})
         else:
             self._failure = _start_failure("the agent did not confirm that it waits at step boundaries")
             self.end()
@@ -280,6 +302,10 @@ class AgentHost:
         process = self._process
         stderr = process.stderr_tail[-STDERR_SHOWN:].decode("utf-8", "replace").strip() if process is not None else ""
         was_up, failure = self._handshaken, self._failure
+        labels = {"agent": self._view.agent, "cause": _cause(status, by_us=self._ending)}
+        self._world.observe("agent_exits_total", 1, labels)
+        if not was_up:
+            self._count_start("failed")
         if self._start_timer is not None:
             self._start_timer.cancel()
         self._process = None
@@ -329,6 +355,15 @@ class _Handlers:
                 self._host.on_exit(status)
         except Exception as error:  # noqa: BLE001
             self._crash(error)
+
+
+def _cause(status: ExitStatus, *, by_us: bool) -> str:
+    """Say in one word how a process came to its end."""
+    if by_us:
+        return "ended"
+    if status.signal is not None:
+        return "signal"
+    return "unknown" if status.code is None else "error" if status.code else "exit"
 
 
 class _UnknownExit:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from steprail_daemon.core.errors import Unavailable
 from steprail_daemon.core.views import SessionView
-from steprail_daemon.engine.batch import BatchBuilder
+from steprail_daemon.engine.batch import BatchBuilder, Heard
 from steprail_daemon.engine.broker import Feed
 from steprail_daemon.engine.refusals import journal_unavailable
 from steprail_daemon.engine.world import World
@@ -41,7 +41,8 @@ class Ledger:
         self._append = world.store.append
         self._feed = feed
         self._owner = owner
-        self._uncommitted: list[Batch] = []
+        self._listener = world.listener
+        self._uncommitted: list[tuple[Batch, Heard]] = []
         self._put_off: list[Callable[[], None]] = []
         self._stalled_since: int | None = None
         self._impatient = False
@@ -68,7 +69,7 @@ class Ledger:
         """End the batch here: what comes next belongs to another run, or to none."""
         batch = self._builder.take()
         if batch is not None:
-            self._uncommitted.append(batch)
+            self._uncommitted.append((batch, self._builder.hear()))
 
     def commit_facts(self) -> bool:
         """Commit the facts of the present batch ahead of their events; whether that was possible."""
@@ -81,8 +82,9 @@ class Ledger:
             self._append(facts)
         except BatchRefused:
             raise
-        except JournalError:
+        except JournalError as error:
             # The batch is committed whole once the journal takes it; until then nothing is answered.
+            self._listener.journal_refused(error.message)
             return False
         self._builder.facts_committed()
         return True
@@ -91,12 +93,13 @@ class Ledger:
         """Commit and publish all there is; whether it is committed. If not, the ledger stands still from now on."""
         batch = self._builder.take()
         if batch is not None:
-            self._uncommitted.append(batch)
+            self._uncommitted.append((batch, self._builder.hear()))
         try:
             self._commit_waiting()
         except BatchRefused:
             raise
-        except JournalError:
+        except JournalError as error:
+            self._listener.journal_refused(error.message)
             self._stall()
             return False
         return True
@@ -115,19 +118,23 @@ class Ledger:
         except BatchRefused:
             raise
         except JournalError as error:
+            self._listener.journal_refused(error.message)
             self._builder.rewind(batch.first_seq - 1)
             raise not_written(error.message) from error
-        self._publish(batch)
+        self._publish(batch, self._builder.hear())
 
     def _commit_waiting(self) -> None:
         waiting = self._uncommitted
         while waiting:
-            self._append(waiting[0])
-            self._publish(waiting.pop(0))
+            batch, heard = waiting[0]
+            self._append(batch)
+            waiting.pop(0)
+            self._publish(batch, heard)
 
-    def _publish(self, batch: Batch) -> None:
+    def _publish(self, batch: Batch, heard: Heard) -> None:
         self._view.last_seq = batch.last_seq
         self._feed.publish(batch)
+        self._listener.committed(self._view, batch, *heard)
 
     def _stall(self) -> None:
         if self._stalled_since is None:
@@ -148,7 +155,8 @@ class Ledger:
             self._commit_waiting()
         except BatchRefused:
             raise
-        except JournalError:
+        except JournalError as error:
+            self._listener.journal_refused(error.message)
             patience = self._world.settings.journal_patience_ns
             if not self._impatient and self._world.clock.now() - since > patience:
                 self._impatient = True

@@ -8,7 +8,12 @@ from typing import Protocol
 from steprail_daemon.core.events import PassiveEvent
 from steprail_daemon.core.records import Fact, Record
 from steprail_daemon.core.shutdown import Ladder
-from steprail_daemon.journal.store import Blob
+from steprail_daemon.core.views import SessionView
+from steprail_daemon.journal.store import Batch, Blob
+
+#: Notes a value of a metric: what to add to a counter or a level, what a gauge is, one value of a histogram. The last
+#: argument has the metric's labels.
+Observe = Callable[[str, float, Mapping[str, str]], None]
 
 
 class Clock(Protocol):
@@ -113,6 +118,37 @@ class EventEncoder(Protocol):
 
     def take_blobs(self) -> tuple[Blob, ...]:
         """Give and forget the contents that were too large for the events encoded since the last call."""
+
+
+class Listener(Protocol):
+    """Hears of commits, after whoever waits for them. It costs next to nothing and never raises."""
+
+    def committed(
+        self, session: SessionView, batch: Batch, facts: Sequence[Fact], events: Sequence[PassiveEvent | Fact]
+    ) -> None:
+        """Take a batch that was published: its facts, also those that are no events, and its events."""
+
+    def journal_refused(self, message: str) -> None:
+        """Take that the journal refused a commit."""
+
+
+class Deaf:
+    """Hears nothing, and observes nothing."""
+
+    def committed(
+        self, session: SessionView, batch: Batch, facts: Sequence[Fact], events: Sequence[PassiveEvent | Fact]
+    ) -> None:
+        """Take nothing."""
+
+    def journal_refused(self, message: str) -> None:
+        """Take nothing."""
+
+    def observe(self, name: str, value: float, labels: Mapping[str, str]) -> None:
+        """Note nothing."""
+
+
+#: For an engine that nobody watches.
+DEAF = Deaf()
 
 
 class Encoders(Protocol):

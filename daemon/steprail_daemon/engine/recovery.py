@@ -1,8 +1,8 @@
 """What the engine does at its start: takes up the sessions of the journal and ends what is live no more.
 
 No run stays live without a live child. The children of an earlier life are gone (the parent process saw to it), so
-every run that the journal shows as live is closed with one terminal event, and its session waits without a process
-for the next run, which resumes from the agent's own store. Facts that were committed when the daemon died before it
+every run whose prompt was given is closed with one terminal event, and its session waits without a process for the
+next run, which resumes from the agent's own store. Facts that were committed when the daemon died before it
 had made their events get them now. A prompt is never sent again by itself.
 """
 
@@ -15,14 +15,15 @@ from steprail_daemon.core.records import Record
 from steprail_daemon.core.replay import replay_session
 from steprail_daemon.core.run import Run
 from steprail_daemon.core.views import RunView, SessionView
+from steprail_daemon.engine.lineup import RunPlace
 from steprail_daemon.engine.refusals import journal_reads
-from steprail_daemon.engine.runner import RunPlace, SessionRunner
+from steprail_daemon.engine.runner import SessionRunner
 from steprail_daemon.engine.world import World
 from steprail_daemon.journal.store import SessionRow
 
 
 def recover(world: World) -> list[SessionRunner]:
-    """Give a runner for every session of the journal, with nothing live in it.
+    """Give a runner for every session of the journal, with nothing live in it but runs whose prompt was not given yet.
 
     Raises:
         JournalError: the journal could not be read, or has a record that is damaged or of a newer version.
@@ -60,12 +61,15 @@ def _recover_session(world: World, row: SessionRow) -> SessionRunner:
         if not place.view.ended:
             runner.recover(Run.restore(place.view), DaemonRestarted())
     runner.settle_state("the daemon restarted")
+    runner.take_up()
+    runner.next_turn_soon()
     return runner
 
 
-def _records(world: World, session_no: int) -> Iterator[Record]:
-    for _run_no, data in world.store.records(session_no):
-        yield from world.records.decode_records(data)
+def _records(world: World, session_no: int) -> Iterator[tuple[int, Record]]:
+    for run_no, data in world.store.records(session_no):
+        for record in world.records.decode_records(data):
+            yield run_no, record
 
 
 def _places(world: World, session_no: int, runs: dict[str, RunView]) -> dict[str, RunPlace]:

@@ -9,25 +9,29 @@ encoded, committed and published; a crash in between is mended at the next start
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import cast
 
 import msgspec
 
+from steprail_daemon.core import queue
 from steprail_daemon.core.assembly import StepAssembly
 from steprail_daemon.core.commands import (
     AgentCommand,
     AnswerBoundary,
     AnswerPermission,
+    AnswerQuestion,
     CancelTimer,
     Command,
     Emit,
     EndProcess,
+    EvaluateExpressions,
     FinishRun,
     Interrupt,
     LowerGate,
     SendPrompt,
+    SetModel,
+    SetPermissionMode,
     StartTimer,
 )
 from steprail_daemon.core.events import (
@@ -36,24 +40,34 @@ from steprail_daemon.core.events import (
     AgentEvent,
     AgentExited,
     AgentReady,
+    AgentSilent,
     AgentStartFailed,
     BoundaryReached,
+    DecidersChanged,
     MessageEnded,
     MessageStarted,
+    ModelChanged,
     PassiveEvent,
     PermissionAsked,
+    PermissionWithdrawn,
     PromptConfirmed,
     PromptSent,
     ProtocolFailed,
+    QuestionAsked,
+    RateLimited,
+    RulesEvaluated,
     RunEvent,
     StepCompleted,
     Timer,
     TimerFired,
     ToolStarted,
+    TurnCame,
     TurnEnded,
+    UsageReported,
 )
 from steprail_daemon.core.failures import journal_unavailable
-from steprail_daemon.core.model import DecisionAction, Failure, RunSpec, SessionState, StepGate
+from steprail_daemon.core.model import DecisionAction, Failure, RunState, SessionState, StepGate
+from steprail_daemon.core.policy import DENIAL_MESSAGE
 from steprail_daemon.core.records import (
     AgentStarted,
     CapabilitiesChanged,
@@ -61,65 +75,71 @@ from steprail_daemon.core.records import (
     RunEnded,
     SessionCreated,
     SessionStateChanged,
+    SessionUpdated,
+    UsageCounted,
 )
 from steprail_daemon.core.replay import fold_session
 from steprail_daemon.core.run import Run
-from steprail_daemon.core.views import RunView, SessionView
+from steprail_daemon.core.stops import needs
+from steprail_daemon.core.views import SessionView
 from steprail_daemon.engine.batch import BatchBuilder
 from steprail_daemon.engine.broker import Feed
+from steprail_daemon.engine.changes import Changes
+from steprail_daemon.engine.expressions import ExpressionDesk
 from steprail_daemon.engine.host import AgentHost
 from steprail_daemon.engine.ledger import Ledger, not_written
+from steprail_daemon.engine.lineup import Lineup, RunPlace
+from steprail_daemon.engine.permissions import PermissionDesk
+from steprail_daemon.engine.silence import SilenceWatch
+from steprail_daemon.engine.timers import Timers
 from steprail_daemon.engine.world import World
+
+__all__ = ["MAX_CALLS", "RunPlace", "SessionRunner"]
 
 #: Calls of one message: a step is given as one message of the API, which has a bound.
 MAX_CALLS = 256
 
-_AGENT_COMMANDS = frozenset({SendPrompt, AnswerBoundary, AnswerPermission, Interrupt})
+_AGENT_COMMANDS = frozenset(
+    {SendPrompt, AnswerBoundary, AnswerPermission, AnswerQuestion, Interrupt, SetModel, SetPermissionMode}
+)
+# A member of an enumeration costs a function call to look up.
+_CONTINUE = DecisionAction.CONTINUE
 _SIGNS_OF_A_REQUEST = frozenset({MessageStarted, MessageEnded, ToolStarted})
+#: Passive events that nobody but their readers cares about.
+_PLAIN_EVENTS = PASSIVE_EVENTS - {RateLimited}
 
 
-class RunPlace:
-    """Where a run is in its session: its number and the sequence numbers of its first and last event."""
-
-    __slots__ = ("first_seq", "last_seq", "run_no", "view")
-
-    def __init__(self, run_no: int, first_seq: int, last_seq: int | None, view: RunView) -> None:
-        self.run_no = run_no
-        self.first_seq = first_seq
-        self.last_seq = last_seq
-        self.view = view
-
-
-class SessionRunner:
+class SessionRunner(Lineup):
     """Interprets one session; see the module docstring. All methods are called on the loop's thread."""
 
     def __init__(self, world: World, view: SessionView, session_no: int, places: dict[str, RunPlace]) -> None:
+        super().__init__(places)
         self.world = world
         self.view = view
         self.session_no = session_no
-        self.places = places
-        self.run: Run | None = None
-        #: Set once the session is to be closed, until it is: no run is begun any more.
-        self.closing: asyncio.Future[None] | None = None
-        self.feed = Feed(session_no, view.last_seq, world.store, closed=view.state is SessionState.CLOSED)
+        closed = view.state is SessionState.CLOSED
+        self.feed = Feed(session_no, view.last_seq, world.store, world.arrivals, closed=closed, observe=world.observe)
         self.host = AgentHost(world, view, self)
         encoder = world.encoders.for_session(view.session_id)
         self._builder = BatchBuilder(session_no, view.last_seq, encoder, world.records)
         self.ledger = Ledger(world, view, self.feed, self._builder, self)
         self._assembly = StepAssembly()
-        self._timers: dict[Timer, asyncio.TimerHandle] = {}
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self._timers = Timers(world, self._timer_fired)
+        self._permissions = PermissionDesk(world, view)
+        self._expressions = ExpressionDesk(world, view, self._rules_evaluated)
+        self._silence = SilenceWatch(world, self.host, self._silent)
+        self._changes = Changes(world, view)
+        self._deciders: dict[str, int] = {}
+        #: Permissions that policy has not ruled on yet, by the agent's own ids.
+        self._ruling: set[str] = set()
         self._commands: list[Command] = []
+        #: The run that they are of.
+        self._commands_of = ""
         self._answers = False
         self._gate_shut = False
         self._prompted = False
         self._gave_up = False
         self._broken = view.state_reason if view.state is SessionState.BROKEN else ""
-        self._at = 0
-        self._state_reason = ""
-        #: Why the process is being ended although nothing is wrong.
-        self._end_reason = ""
-        self.on_run_edge: Callable[[], None] = lambda: None
 
     # --- verbs ------------------------------------------------------------------------------------------------------
 
@@ -135,58 +155,75 @@ class SessionRunner:
         builder.add_record(created)
         builder.add_fact(SessionStateChanged(SessionState.STARTING, None))
         self.ledger.commit_or_refuse()
-        self.host.start(resume=False)
+        self.host.start(resume=created.resumes)
 
-    def start_run(self, run_id: str, spec: RunSpec) -> RunView:
-        """Record a new run and let it begin as soon as the agent is ready. No run may be live.
-
-        Raises:
-            Unavailable: JOURNAL_UNAVAILABLE, and nothing happened.
-        """
-        self.ledger.require()
-        run_no = len(self.places) + 1
-        at = self.world.clock.now()
-        run, commands = Run.create(run_id, self.view.session_id, spec, at, steps_before=self.view.steps_before)
-        facts = [command.fact for command in commands if isinstance(command, Emit)]
-        self._begin(run_no, run_id, 0)
-        self._builder.opens_run = run_id
-        self._builder.keep(spec.prompt)
-        first_seq = self._builder.seq + 1
-        for fact in facts:
-            self._builder.add_fact(fact)
-        self.ledger.commit_or_refuse()
-        for fact in facts:
-            fold_session(self.view, fact)
-        self._commands.extend(command for command in commands if not isinstance(command, Emit))
-        self.run = run
+    def take_up(self) -> None:
+        """Begin with the run whose turn it is, as soon as the agent is ready."""
+        run = self.run
+        if run is None or run.view.prompt_id:
+            return
         self._prompted = False
         self._gate_shut = False
-        self.places[run_id] = RunPlace(run_no, first_seq, None, run.view)
         self._assembly.reset()
         self.on_run_edge()
         if not self.host.up:
             self.host.start(resume=self._has_conversation())
+        view = self.view
         self._begin_run()
+        self._drive(TurnCame(view.capabilities, view.steps_before, view.usage_before, view.cost_before))
+        count = self._deciders.get(run.view.run_id, 0)
+        if count:
+            self._drive(DecidersChanged(count))
         self._try_prompt()
         self._settle()
-        return run.view
 
-    def tell(self, event: RunEvent) -> None:
-        """Hand the live run something that happened outside its agent.
+    def tell(self, run_id: str, event: RunEvent) -> None:
+        """Hand a run something that happened outside its agent. One that has ended by now hears nothing.
 
         Raises:
             StepRailError: the run refuses it; nothing changed.
             Unavailable: JOURNAL_UNAVAILABLE; it may still take effect once the journal can be written again.
         """
+        self.publish_held()
         self.ledger.require()
-        self._begin_run()
+        run = self._find(run_id)
+        if run is None:
+            return
+        self._begin_about(run)
         try:
-            self._drive(event)
+            self._drive(event, run)
         except BaseException:
             self._builder.drop()
             raise
         if not self._settle():
             raise not_written("it was not recorded yet")
+
+    def count_decider(self, run_id: str, more: int) -> None:
+        """Count those who are registered to decide about a run."""
+        count = self._deciders.get(run_id, 0) + more
+        if count:
+            self._deciders[run_id] = count
+        else:
+            self._deciders.pop(run_id, None)
+        self._about(run_id, DecidersChanged(count))
+
+    def change(self, change: SessionUpdated) -> None:
+        """Change modes, model or labels: now, or at the live run's next boundary.
+
+        Raises:
+            WrongState: SESSION_BUSY, it cannot be changed while a run is live.
+            Unavailable: JOURNAL_UNAVAILABLE, and nothing happened.
+        """
+        self.publish_held()
+        self.ledger.require()
+        if self.run is not None and self._changes.put_off(change):
+            return
+        self.note(change)
+        commands, restarts = self._changes.apply(change, ready=self.host.ready)
+        if restarts and self.host.up:
+            self.end_idle("its settings were changed")
+        elif commands:
+            self.host.send(commands)
 
     def close(self) -> None:
         """Record that the session is closed, unless it is. No run may be live and the process must be gone.
@@ -197,24 +234,24 @@ class SessionRunner:
         if self.view.state is SessionState.CLOSED:
             return
         self.ledger.require()
-        if self.run is not None or self.host.up:
+        if self.run is not None or self.queued or self.host.up:
             raise RuntimeError(f"session {self.view.session_id} is closed while something of it is live")
         self._watch_idleness(SessionState.CLOSED)
-        fact = SessionStateChanged(SessionState.CLOSED, self.view.state)
-        self._begin(0, "", 0)
         self._builder.closes_session = True
-        self._builder.add_fact(fact)
-        self.ledger.commit_or_refuse()
-        fold_session(self.view, fact)
+        self.note(SessionStateChanged(SessionState.CLOSED, self.view.state))
 
     def recover(self, run: Run, event: RunEvent) -> None:
-        """End a run that the journal shows as live, by what happened to it.
+        """Tell a run that the journal shows as live what happened to it, which ends it, or leaves it QUEUED.
 
         Raises:
             Unavailable: JOURNAL_UNAVAILABLE.
         """
-        self.run = run
-        self.tell(event)
+        run_id = run.view.run_id
+        if run_id == self.view.active_run_id:
+            self.run = run
+        else:
+            self.queued[run_id] = run
+        self.tell(run_id, event)
 
     def publish_again(self, run_no: int, facts: list[Fact], at: int) -> None:
         """Make the events of facts that were committed when the daemon died before it could.
@@ -229,11 +266,6 @@ class SessionRunner:
             self._builder.add_event_of(fact)
         self.ledger.commit_or_refuse()
 
-    def settle_state(self, reason: str) -> None:
-        """Record the session's state if it is not what the journal shows."""
-        self._state_reason = reason
-        self._sync_state()
-
     # --- what the host calls ----------------------------------------------------------------------------------------
 
     def agent_said(self, events: list[AgentEvent]) -> None:
@@ -242,7 +274,7 @@ class SessionRunner:
             self.ledger.put_off(lambda: self.agent_said(events))
             return
         self._begin_run()
-        if not self._gate_shut and PASSIVE_EVENTS.issuperset(map(type, events)):
+        if not self._gate_shut and _PLAIN_EVENTS.issuperset(map(type, events)):
             # Nearly every chunk: parts of messages and results of tools, which change no state.
             passive = cast("list[PassiveEvent]", events)
             self._builder.extend(passive)
@@ -258,6 +290,10 @@ class SessionRunner:
                     self._past_gate(event)
                 self._builder.add(event)  # type: ignore[arg-type]
                 self._assembly.feed(event)  # type: ignore[arg-type]
+                if type(event) is RateLimited:
+                    self.world.rate_limits.refused(self.view.agent, event)
+                elif type(event) is UsageReported and self.run is None:
+                    self._emit(UsageCounted(event.usage, event.cost))
             else:
                 self._active(event)
 
@@ -271,7 +307,7 @@ class SessionRunner:
 
     def _not_started(self, failure: Failure) -> None:
         if failure.reason == "RESUME_FAILED" and self.closing is None:
-            if not any(place.view.stored for place in self.places.values()):
+            if not self.view.resumes and not any(place.view.stored for place in self.places.values()):
                 # The agent died before it had stored anything: there is nothing to take up, and nothing is lost.
                 self.host.start(resume=False)
                 return
@@ -294,11 +330,29 @@ class SessionRunner:
     def _without_agent(self, event: RunEvent, reason: str) -> None:
         self._gate_shut = False
         self._state_reason = reason
+        self._ruling.clear()
         self._drive(event)
+        self.next_turn_soon()
 
-    def _timer_fired(self, timer: Timer) -> None:
-        self._timers.pop(timer, None)
-        self._outside(lambda: self._drive(TimerFired(timer)))
+    # --- what comes by itself ---------------------------------------------------------------------------------------
+
+    def _timer_fired(self, run_id: str, timer: Timer) -> None:
+        self._about(run_id, TimerFired(timer))
+
+    def _silent(self, silence_ns: int) -> None:
+        self._outside(lambda: self._drive(AgentSilent(silence_ns)))
+
+    def _rules_evaluated(self, run_id: str, event: RulesEvaluated) -> None:
+        self._about(run_id, event)
+
+    def _ruled(self, run_id: str, event: PermissionAsked) -> None:
+        """Policy has ruled on a permission. It may no longer be wanted, or its run be over."""
+        if event.permission_id in self._ruling:
+            self._ruling.discard(event.permission_id)
+            if self.run is not None and self.run.view.run_id == run_id:
+                self._about(run_id, event)
+            else:
+                self._outside(lambda: self._active_outside_run(event))
 
     def _outside(self, happen: Callable[[], None]) -> None:
         if self.ledger.stalled:
@@ -308,11 +362,30 @@ class SessionRunner:
         happen()
         self._settle()
 
+    def _about(self, run_id: str, event: RunEvent) -> None:
+        """Let something happen to a run, unless it has ended by now."""
+        if self.ledger.stalled:
+            self.ledger.put_off(lambda: self._about(run_id, event))
+            return
+        run = self._find(run_id)
+        if run is not None:
+            self._begin_about(run)
+            self._drive(event, run)
+            self._settle()
+
     # --- interpretation ---------------------------------------------------------------------------------------------
 
-    def _begin(self, run_no: int, run_id: str, step_number: int) -> None:
-        self._at = at = self.world.clock.now()
-        self._builder.begin(at, run_no, run_id, step_number)
+    def _find(self, run_id: str) -> Run | None:
+        """Find a run that has not ended."""
+        run = self.run
+        return run if run is not None and run.view.run_id == run_id else self.queued.get(run_id)
+
+    def _begin_about(self, run: Run) -> None:
+        if run is self.run:
+            self._begin_run()
+        else:
+            run_id = run.view.run_id
+            self._begin(self.places[run_id].run_no, run_id, 0)
 
     def _begin_run(self) -> None:
         run = self.run
@@ -329,35 +402,51 @@ class SessionRunner:
             self._boundary(event)  # type: ignore[arg-type]
         elif kind is AgentReady:
             self._try_prompt()
+        elif kind is ModelChanged:
+            self._changes.model_changed(event)  # type: ignore[arg-type]
         elif self.run is None:
             self._active_outside_run(event)
+        elif kind is PermissionAsked:
+            self._permission(self.run.view.run_id, event)  # type: ignore[arg-type]
         else:
             if kind is PromptConfirmed:
                 self._took_up(event)  # type: ignore[arg-type]
             elif kind is TurnEnded:
                 self._gate_shut = False
+            elif kind is PermissionWithdrawn:
+                self._ruling.discard(event.permission_id)  # type: ignore[union-attr]
             self._drive(event)  # type: ignore[arg-type]
+
+    def _permission(self, run_id: str, event: PermissionAsked) -> None:
+        self._ruling.add(event.permission_id)
+        ruled = self._permissions.rule(event, lambda ruled: self._ruled(run_id, ruled))
+        if ruled is not None:
+            self._ruling.discard(event.permission_id)
+            self._drive(ruled)
 
     def _boundary(self, event: BoundaryReached) -> None:
         run = self.run
         if run is None:
             self._active_outside_run(event)
             return
-        number = len(run.view.steps) + 1
+        number = run.next_step_number
         step = self._assembly.complete(event, number, run.view.run_id, self._at)
         if len(step.tool_calls) > MAX_CALLS:
             problem = f"a message has {len(step.tool_calls)} tool calls; at most {MAX_CALLS} are taken"
             self._drive(ProtocolFailed(problem))
             return
-        past_gate, self._gate_shut = self._gate_shut, True
-        self._drive(StepCompleted(event.boundary_id, step, self.view.steps_before + number, past_gate))
+        past_gate, self._gate_shut = self._gate_shut, event.held
+        self._drive(StepCompleted(event.boundary_id, step, past_gate, event.held))
 
     def _active_outside_run(self, event: AgentEvent) -> None:
         """The agent works although no run is live: it is answered so that it stops, and waits for nobody."""
         if isinstance(event, BoundaryReached):
-            self._commands.append(AnswerBoundary(event.boundary_id, DecisionAction.STOP))
+            if event.held:
+                self._commands.append(AnswerBoundary(event.boundary_id, DecisionAction.STOP))
         elif isinstance(event, PermissionAsked):
-            self._commands.append(AnswerPermission(event.permission_id, False, "No run is active."))
+            self._commands.append(AnswerPermission(event.permission_id, False, DENIAL_MESSAGE))
+        elif isinstance(event, QuestionAsked):
+            self._commands.append(AnswerQuestion(event.question_id, None))
         elif isinstance(event, ProtocolFailed):
             self._state_reason = event.message
             self._commands.append(EndProcess(event.message))
@@ -369,6 +458,7 @@ class SessionRunner:
         session = event.agent_session_id or self.view.agent_session_id
         model = event.model or self.view.model
         self._assembly.begin(self._at)
+        self._silence.begin(run.view)
         self._emit(AgentStarted(self.view.agent, self.host.version, model, session, self.host.resumed))
 
     def _past_gate(self, event: AgentEvent) -> None:
@@ -383,19 +473,23 @@ class SessionRunner:
             return
         self._prompted = True
         prompt_id = self.world.ids.new_uuid()
-        self._commands.append(SendPrompt(prompt_id, run.view.spec.prompt))
+        spec = run.view.spec
+        self._commands.append(SendPrompt(prompt_id, spec.prompt, "cost" in needs(spec.stop_rules)))
         self._drive(PromptSent(prompt_id))
 
-    def _drive(self, event: RunEvent) -> None:
-        run = self.run
+    def _drive(self, event: RunEvent, run: Run | None = None) -> None:
+        run = run or self.run
         if run is None:
             return
+        self._commands_of = run.view.run_id
         for command in run.handle(event, self._at):
             kind = type(command)
             if kind is Emit:
                 self._emit(command.fact)  # type: ignore[union-attr]
             elif kind is AnswerBoundary:
                 self._answers = True
+                if self._changes.waiting and command.action is _CONTINUE:  # type: ignore[union-attr]
+                    self._change_at_boundary()
                 self._commands.append(command)
             elif kind is FinishRun:
                 self._finish_run(run)
@@ -405,27 +499,44 @@ class SessionRunner:
                 self._commands.append(command)
 
     def _emit(self, fact: Fact) -> None:
-        fold_session(self.view, fact)
+        fold_session(self.view, fact, self._subject)
         if type(fact) is RunEnded:
             self._builder.ends_run = True
         self._builder.add_fact(fact)
 
+    def _change_at_boundary(self) -> None:
+        change = self._changes.take()
+        self._emit(change)
+        self._commands += self._changes.apply(change, ready=True)[0]
+
     def _finish_run(self, run: Run) -> None:
-        self.places[run.view.run_id].last_seq = self._builder.seq
+        view = run.view
+        self.places[view.run_id].last_seq = self._builder.seq
         self.ledger.cut()
-        self.run = None
-        self._assembly.reset()
+        if run is self.run:
+            self.run = None
+            self._assembly.reset()
+            self._ruling.clear()
+            if view.state is RunState.COMPLETED:
+                self.world.rate_limits.served(self.view.agent)
+        else:
+            del self.queued[view.run_id]
         self._begin(0, "", 0)
+        held = queue.after_run(self.view, view)
+        if held is not None:
+            self._emit(held)
+        if self._changes.waiting and self.run is None:
+            self._change_at_boundary()
         self._commands.append(FinishRun())
 
     def _lower_gate(self, reason: str) -> None:
         lowered = msgspec.structs.replace(self.view.capabilities, step_gate=StepGate.BEST_EFFORT)
         self._emit(CapabilitiesChanged(lowered, reason))
 
-    def _has_conversation(self) -> bool:
-        return any(place.view.started_at is not None for place in self.places.values())
-
     # --- commit, then act, then publish -----------------------------------------------------------------------------
+
+    def publish_held(self) -> None:
+        """Publish what is committed and was not published yet."""
 
     def _settle(self) -> bool:
         """Commit, act, publish; whether the facts are committed, their events being only a matter of time."""
@@ -446,82 +557,32 @@ class SessionRunner:
         commands, self._commands = self._commands, []
         to_agent: list[AgentCommand] = []
         for command in commands:
-            if type(command) in _AGENT_COMMANDS:
+            kind = type(command)
+            if kind in _AGENT_COMMANDS:
                 to_agent.append(command)  # type: ignore[arg-type]
-                if type(command) is AnswerBoundary and command.action is DecisionAction.CONTINUE:
+                if kind is AnswerBoundary and command.action is _CONTINUE:  # type: ignore[union-attr]
                     self._gate_shut = False
                 continue
-            if to_agent and isinstance(command, EndProcess):
+            if to_agent and kind is EndProcess:
                 self.host.send(to_agent)
                 to_agent = []
-            self._perform(command)
+            self._perform(self._commands_of, command)
         if to_agent:
             self.host.send(to_agent)
 
-    def _perform(self, command: Command) -> None:
+    def _perform(self, run_id: str, command: Command) -> None:
         if isinstance(command, StartTimer):
-            self._start_timer(command)
+            self._timers.start(run_id, command.timer, command.deadline_at)
         elif isinstance(command, CancelTimer):
-            self._cancel_timer(command.timer)
+            self._timers.cancel(run_id, command.timer)
         elif isinstance(command, EndProcess):
             self._state_reason = command.reason
             self.host.end()
+        elif isinstance(command, EvaluateExpressions):
+            self._expressions.evaluate(self.places[run_id].view, command)
         elif isinstance(command, FinishRun):
             self.on_run_edge()
-
-    def _start_timer(self, command: StartTimer) -> None:
-        self._cancel_timer(command.timer)
-        delay = max(0, command.deadline_at - self.world.clock.now()) / 1e9
-        fire = self.world.guarded(lambda: self._timer_fired(command.timer))
-        self._timers[command.timer] = self.world.loop.call_later(delay, fire)
-
-    def _cancel_timer(self, timer: Timer) -> None:
-        handle = self._timers.pop(timer, None)
-        if handle is not None:
-            handle.cancel()
-
-    # --- the session's state ----------------------------------------------------------------------------------------
-
-    def _state(self) -> SessionState:
-        host = self.host
-        if self.run is not None:
-            return SessionState.RUNNING
-        if host.ready:
-            return SessionState.IDLE
-        if self._broken:
-            return SessionState.BROKEN
-        if host.up and host.ending:
-            # It is what it was until the process is gone.
-            return self.view.state if self.view.state is not SessionState.RUNNING else SessionState.IDLE
-        return SessionState.STARTING if host.up else SessionState.SUSPENDED
-
-    def _sync_state(self) -> None:
-        view = self.view
-        state = self._state()
-        if state is view.state or view.state is SessionState.CLOSED:
-            return
-        self._watch_idleness(state)
-        reason, self._state_reason = self._state_reason, ""
-        self._begin(0, "", 0)
-        self._emit(SessionStateChanged(state, view.state, reason))
-        self.ledger.commit()
-
-    def _watch_idleness(self, state: SessionState) -> None:
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
-        if state is SessionState.IDLE and self.view.capabilities.resume:
-            seconds = self.world.settings.idle_timeout_ns / 1e9
-            self._idle_timer = self.world.loop.call_later(seconds, self.world.guarded(self._idle_too_long))
-
-    def _idle_too_long(self) -> None:
-        self.end_idle("it was idle for processes.idle_timeout")
-
-    def end_idle(self, reason: str) -> None:
-        """End the process of a session without a run; the next run resumes."""
-        if self.run is None:
-            self._end_reason = reason
-            self.host.end()
+            self.next_turn_soon()
 
     # --- a journal that refuses -------------------------------------------------------------------------------------
 
@@ -539,6 +600,7 @@ class SessionRunner:
         self._act()
         self.host.resume()
         self._sync_state()
+        self.next_turn_soon()
 
 
 def _how(event: AgentExited) -> str:

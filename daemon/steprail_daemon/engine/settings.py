@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from steprail_daemon.core.model import MILLISECOND, SECOND, PermissionMode
+from steprail_daemon.core.backoff import BackoffSettings
+from steprail_daemon.core.model import MILLISECOND, SECOND, PermissionMode, PermissionRule
 from steprail_daemon.core.shutdown import Ladder
+
+#: Roles are viewer 1, operator 2, admin 3.
+ALL_MODES = {role: frozenset(PermissionMode) for role in (2, 3)}
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +43,21 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     abort_timeout_ns: int
     start_timeout_ns: int
     idle_timeout_ns: int
+    permission_timeout_ns: int = 300 * SECOND
+    queue_timeout_ns: int = 3600 * SECOND
+    queue_length: int = 16
+    disconnect_grace_ns: int = 30 * SECOND
+    silence_ns: int = 600 * SECOND
+    #: What the operator rules about permissions.
+    permission_rules: tuple[PermissionRule, ...] = ()
+    backoff: BackoffSettings = BackoffSettings()
+    #: Permission modes that each role may choose, by the role's number.
+    permission_modes: dict[int, frozenset[PermissionMode]] = msgspec.field(default_factory=lambda: dict(ALL_MODES))
+    #: Names of variables that callers may set in an agent's environment.
+    caller_environment: tuple[str, ...] = ()
+    max_rule_depth: int = 8
+    #: Whether runs may queue while a provider refuses requests.
+    queue_on_limit: bool = True
     #: How long an agent that is ready may take to confirm a prompt.
     prompt_timeout_ns: int = 30 * SECOND
     line_bytes: int

@@ -9,8 +9,20 @@ from typing import Any, Protocol
 import msgspec
 
 from steprail_daemon.core.model import Capabilities
+from steprail_daemon.core.stops.expressions import RuleEngine
 from steprail_daemon.drivers.base import Driver
-from steprail_daemon.engine.ports import Clock, Encoders, IdSource, Launcher, RecordCodec
+from steprail_daemon.engine.arrivals import Arrivals
+from steprail_daemon.engine.ports import (
+    DEAF,
+    Clock,
+    Encoders,
+    IdSource,
+    Launcher,
+    Listener,
+    Observe,
+    RecordCodec,
+)
+from steprail_daemon.engine.rate_limits import RateLimits
 from steprail_daemon.engine.settings import AgentSettings, EngineSettings
 from steprail_daemon.journal.store import Store
 
@@ -47,8 +59,13 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     loop: asyncio.AbstractEventLoop
     start_task: StartTask
     require_agent: RequireAgent
+    rules: RuleEngine
+    rate_limits: RateLimits
+    arrivals: Arrivals
     #: Ends the daemon after a bug of ours, so that the next life closes what this one can no longer answer for.
     crash: Callable[[Exception], None]
+    listener: Listener = DEAF
+    observe: Observe = DEAF.observe
 
     def guarded(self, function: Callable[[], None]) -> Callable[[], None]:
         """Wrap what the loop calls: an exception there is a bug, and nobody else would hear of it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,21 @@ import anyio
 from steprail.v1 import events_pb2, runs_pb2
 from steprail_daemon.core.model import SECOND, PermissionMode
 from steprail_daemon.core.shutdown import Ladder, Rung, RungKind
+from steprail_daemon.core.stops.expressions import (
+    Evaluation,
+    Expression,
+    ExpressionOutcome,
+    ExpressionProblem,
+    ExpressionResult,
+)
 from steprail_daemon.drivers.registry import DRIVERS
 from steprail_daemon.engine.agents import Agents
+from steprail_daemon.engine.arrivals import Arrivals
+from steprail_daemon.engine.drain import Drain
 from steprail_daemon.engine.engine import Engine
-from steprail_daemon.engine.facade import CreateSession, StartRun
+from steprail_daemon.engine.facade import LOCAL, CreateSession, StartRun
 from steprail_daemon.engine.ports import ProcessHandlers
+from steprail_daemon.engine.rate_limits import RateLimits
 from steprail_daemon.engine.recovery import recover
 from steprail_daemon.engine.runner import SessionRunner
 from steprail_daemon.engine.settings import AgentSettings, EngineSettings
@@ -34,6 +44,33 @@ from steprail_daemon.service.translate import WireEncoders
 from steprail_daemon.supervisor import ExitStatus
 
 WAIT = 5.0
+
+
+class FakeRules:
+    """Evaluates expressions by what a test says of their sources: a result, or an event to wait for and a result."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, ExpressionResult] = {}
+        self.waits: dict[str, asyncio.Event] = {}
+        self.seen: list[Evaluation] = []
+
+    async def check(self, expressions: Sequence[Expression]) -> list[ExpressionProblem]:
+        """Find nothing wrong but with `bad`."""
+        return [
+            ExpressionProblem(expression.field, 1, 5, "undeclared reference")
+            for expression in expressions
+            if expression.source == "bad"
+        ]
+
+    async def evaluate(self, evaluation: Evaluation) -> list[ExpressionResult]:
+        """Give what a test said; NOT_MATCHED by default."""
+        self.seen.append(evaluation)
+        for source in evaluation.sources:
+            if source in self.waits:
+                with anyio.fail_after(WAIT):
+                    await self.waits[source].wait()
+        nothing = ExpressionResult(ExpressionOutcome.NOT_MATCHED)
+        return [self.results.get(source, nothing) for source in evaluation.sources]
 
 
 class FakeProcess:
@@ -289,6 +326,7 @@ class Stage:
             tasks.start_soon(function, name=name)
 
         self.crashes: list[Exception] = []
+        self.rules = FakeRules()
         self.agents = Agents(self.settings, DRIVERS, self.launcher, start_task)
         self.world = World(
             settings=self.settings,
@@ -302,9 +340,23 @@ class Stage:
             loop=asyncio.get_running_loop(),
             start_task=start_task,
             require_agent=self.agents.require,
+            rules=self.rules,
+            rate_limits=RateLimits(self.settings, SystemClock(), lambda: 0.0),
+            arrivals=Arrivals(),
             crash=self.crashes.append,
         )
         self.engine = Engine(self.world, self.agents)
+        self.drain = self.engine.drainer = Drain(
+            self.world, self.engine, window_ns=60 * SECOND, stop_budget_ns=self.settings.stop_timeout_ns
+        )
+
+    async def end(self, *, window_ns: int, longest_end_ns: int, stop_budget_ns: int = 0) -> None:
+        """Drain, as the daemon does at its end."""
+        self.drain = self.engine.drainer = Drain(
+            self.world, self.engine, window_ns=window_ns, stop_budget_ns=stop_budget_ns
+        )
+        self.drain.begin()
+        await self.drain.run(longest_end_ns=longest_end_ns, hurry=asyncio.Event())
 
     def recover(self) -> None:
         """Take up what the store has, as a new life of the daemon does."""
@@ -317,7 +369,7 @@ class Stage:
 
     async def session(self) -> tuple[str, FakeProcess]:
         """Make a session whose agent is ready."""
-        view = await self.engine.create_session(CreateSession(agent="claude", cwd=str(self.directory)))
+        view = await self.engine.create_session(LOCAL, CreateSession(agent="claude", cwd=str(self.directory)))
         process = await self.launcher.next_process()
         process.handshake()
         return view.session_id, process
@@ -325,7 +377,7 @@ class Stage:
     async def running(self, **fields: object) -> tuple[str, str, FakeProcess]:
         """Make a session with a run that its agent has taken up; gives session, run and process."""
         session_id, process = await self.session()
-        run = self.engine.start_run(StartRun(session_id=session_id, prompt="go", **fields))  # type: ignore[arg-type]
+        run = await self.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="go", **fields))  # type: ignore[arg-type]
         process.take_prompt()
         return session_id, run.run_id, process
 

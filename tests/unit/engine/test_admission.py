@@ -9,7 +9,7 @@ from tests.unit.engine.stage import Stage, engine_stage
 
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import SECOND, StepCountRule, StopRule
-from steprail_daemon.engine.facade import CreateSession, DeciderRequest, LimitsRequest, StartRun
+from steprail_daemon.engine.facade import LOCAL, CreateSession, DeciderRequest, LimitsRequest, StartRun
 
 pytestmark = pytest.mark.anyio
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.anyio
 async def refused(stage: Stage, reason: str, **fields: object) -> StepRailError:
     request = {"agent": "claude", "cwd": str(stage.directory), **fields}
     with pytest.raises(StepRailError, match=reason) as error:
-        await stage.engine.create_session(CreateSession(**request))  # type: ignore[arg-type]
-    assert stage.engine.list_sessions() == []
+        await stage.engine.create_session(LOCAL, CreateSession(**request))  # type: ignore[arg-type]
+    assert stage.engine.list_sessions(LOCAL) == []
     return error.value
 
 
@@ -64,7 +64,7 @@ async def test_more_sessions_than_allowed_are_refused_until_one_is_closed(tmp_pa
         sessions = [(await stage.session())[0] for _ in range(4)]
         with pytest.raises(StepRailError, match="TOO_MANY_SESSIONS"):
             await stage.session()
-        await stage.engine.close_session(sessions[0], force=False)
+        await stage.engine.close_session(LOCAL, sessions[0], force=False)
         await stage.session()
 
 
@@ -90,32 +90,30 @@ async def test_a_run_with_a_wrong_field_is_refused_and_the_session_stays_usable(
     async with engine_stage(tmp_path) as stage:
         session_id, process = await stage.session()
         with pytest.raises(StepRailError, match=reason) as error:
-            stage.engine.start_run(StartRun(**{"session_id": session_id, "prompt": "go", **fields}))  # type: ignore[arg-type]
+            await stage.engine.start_run(LOCAL, StartRun(**{"session_id": session_id, "prompt": "go", **fields}))  # type: ignore[arg-type]
         assert names in error.value.message
-        assert stage.engine.list_runs("") == []
-        stage.engine.start_run(StartRun(session_id=session_id, prompt="go"))
+        assert stage.engine.list_runs(LOCAL, "") == []
+        await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="go"))
         assert process.prompts() == ["go"]
 
 
 async def test_unknown_ids_are_not_found(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
-        for call in (
-            lambda: stage.engine.get_session("ses_x"),
-            lambda: stage.engine.start_run(StartRun(session_id="ses_x", prompt="go")),
-        ):
-            with pytest.raises(StepRailError, match="SESSION_NOT_FOUND"):
-                call()
+        with pytest.raises(StepRailError, match="SESSION_NOT_FOUND"):
+            stage.engine.get_session(LOCAL, "ses_x")
+        with pytest.raises(StepRailError, match="SESSION_NOT_FOUND"):
+            await stage.engine.start_run(LOCAL, StartRun(session_id="ses_x", prompt="go"))
         with pytest.raises(StepRailError, match="RUN_NOT_FOUND"):
-            stage.engine.get_run("run_x")
+            stage.engine.get_run(LOCAL, "run_x")
 
 
 async def test_a_cursor_of_another_epoch_or_ahead_is_refused_with_where_things_are(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         session_id, _ = await stage.session()
         epoch = stage.store.epoch
-        last = stage.engine.get_session(session_id).last_seq
+        last = stage.engine.get_session(LOCAL, session_id).last_seq
         for after, of in ((1, "other"), (last + 1, epoch)):
             with pytest.raises(StepRailError, match="CURSOR_INVALID") as error:
-                stage.engine.watch_session(session_id, after, of)
+                stage.engine.watch_session(LOCAL, session_id, after, of)
             assert error.value.metadata == {"earliest_seq": "1", "last_seq": str(last), "epoch": epoch}
-        stage.engine.watch_session(session_id, last, epoch).close()
+        stage.engine.watch_session(LOCAL, session_id, last, epoch).close()

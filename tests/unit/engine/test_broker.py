@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steprail_daemon.engine.arrivals import Arrivals
 from steprail_daemon.engine.broker import SLICE_BYTES, TAIL_BYTES, Feed, FeedSubscription
 from steprail_daemon.journal.memory import MemoryStore
 from steprail_daemon.journal.store import Batch
@@ -21,7 +22,7 @@ class Author:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        self.feed = Feed(1, 0, self.store, closed=False)
+        self.feed = Feed(1, 0, self.store, Arrivals(), closed=False)
         self.run_ends: dict[int, int] = {}
         self._opened: set[int] = set()
 

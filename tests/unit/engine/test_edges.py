@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import anyio
@@ -11,8 +10,7 @@ from tests.unit.engine.stage import WatchedStore, boundary_line, engine_stage, s
 
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import SECOND, Decision, DecisionAction, RunState, SessionState, StepGate
-from steprail_daemon.engine.drain import drain
-from steprail_daemon.engine.facade import CreateSession, DeciderRequest, LimitsRequest, StartRun
+from steprail_daemon.engine.facade import LOCAL, CreateSession, DeciderRequest, LimitsRequest, StartRun
 from steprail_daemon.engine.runner import MAX_CALLS
 from steprail_daemon.journal.store import Batch, JournalError
 
@@ -29,15 +27,15 @@ async def test_a_session_that_is_being_closed_takes_no_run(tmp_path: Path) -> No
         async with anyio.create_task_group() as tasks:
 
             async def close() -> None:
-                await stage.engine.close_session(session_id, force=False)
+                await stage.engine.close_session(LOCAL, session_id, force=False)
 
             tasks.start_soon(close)
             tasks.start_soon(close)
             await stage.until(lambda: process.ladder is not None)
             with pytest.raises(StepRailError, match="SESSION_CLOSED"):
-                stage.engine.start_run(StartRun(session_id=session_id, prompt="x"))
+                await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="x"))
             process.exit(0)
-        assert stage.engine.get_session(session_id).state is SessionState.CLOSED
+        assert stage.engine.get_session(LOCAL, session_id).state is SessionState.CLOSED
         closings = [event for event in stage.events(session_id) if event.session_state_changed.state == 5]
         assert len(closings) == 1
 
@@ -47,10 +45,10 @@ async def test_a_close_goes_on_although_its_caller_went_away(tmp_path: Path) -> 
         session_id, process = await stage.session()
         process.lingers = True
         with anyio.move_on_after(0.05):
-            await stage.engine.close_session(session_id, force=False)
-        assert stage.engine.get_session(session_id).state is SessionState.IDLE
+            await stage.engine.close_session(LOCAL, session_id, force=False)
+        assert stage.engine.get_session(LOCAL, session_id).state is SessionState.IDLE
         process.exit(0)
-        await stage.until(lambda: stage.engine.get_session(session_id).state is SessionState.CLOSED)
+        await stage.until(lambda: stage.engine.get_session(LOCAL, session_id).state is SessionState.CLOSED)
 
 
 async def test_a_close_that_cannot_be_recorded_is_refused_and_can_be_repeated(tmp_path: Path) -> None:
@@ -58,10 +56,10 @@ async def test_a_close_that_cannot_be_recorded_is_refused_and_can_be_repeated(tm
         session_id, _ = await stage.session()
         stage.store.broken = True
         with pytest.raises(StepRailError, match="JOURNAL_UNAVAILABLE"):
-            await stage.engine.close_session(session_id, force=False)
+            await stage.engine.close_session(LOCAL, session_id, force=False)
         stage.store.broken = False
         await stage.until(lambda: not stage.runner(session_id).ledger.stalled)
-        view = await stage.engine.close_session(session_id, force=False)
+        view = await stage.engine.close_session(LOCAL, session_id, force=False)
         assert view.state is SessionState.CLOSED
 
 
@@ -70,8 +68,8 @@ async def test_an_agent_that_cannot_be_killed_does_not_keep_close_or_drain_waiti
         session_id, run_id, process = await stage.running()
         process.immortal = True
         with anyio.fail_after(5):
-            await stage.engine.close_session(session_id, force=True)
-        view = stage.engine.get_run(run_id)
+            await stage.engine.close_session(LOCAL, session_id, force=True)
+        view = stage.engine.get_run(LOCAL, run_id)
         assert view.state is RunState.ABORTED
         assert view.failure is not None
 
@@ -81,9 +79,9 @@ async def test_the_late_exit_of_a_process_that_was_given_up_does_not_end_its_suc
         session_id, run_id, process = await stage.running()
         process.immortal = True
         process.say({"type": "control_request", "request_id": "r", "request": "not an object"})
-        await stage.until(lambda: stage.engine.get_run(run_id).ended)
+        await stage.until(lambda: stage.engine.get_run(LOCAL, run_id).ended)
         await stage.until(lambda: not stage.runner(session_id).host.up)
-        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="next"))
+        run = await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="next"))
         second = await stage.launcher.next_process()
         second.handshake()
         second.take_prompt()
@@ -99,7 +97,7 @@ async def test_a_drain_ends_although_the_journal_refuses(tmp_path: Path) -> None
         await stage.running()
         stage.store.broken = True
         with anyio.fail_after(5):
-            await drain(stage.engine, window_ns=SECOND // 100, longest_end_ns=SECOND // 10, hurry=asyncio.Event())
+            await stage.end(window_ns=SECOND // 100, longest_end_ns=SECOND // 10)
 
 
 # --- a journal that refuses -------------------------------------------------------------------------------------------
@@ -110,15 +108,15 @@ async def test_while_the_journal_refuses_what_is_shown_is_what_is_recorded(tmp_p
         session_id, run_id, process = await stage.running()
         stage.store.broken = True
         process.end_turn("completed", "done")
-        assert stage.engine.get_run(run_id).state is RunState.RUNNING
-        assert stage.engine.get_session(session_id).state is SessionState.RUNNING
-        assert [run.state for run in stage.engine.list_runs("")] == [RunState.RUNNING]
-        assert [session.state for session in stage.engine.list_sessions()] == [SessionState.RUNNING]
+        assert stage.engine.get_run(LOCAL, run_id).state is RunState.RUNNING
+        assert stage.engine.get_session(LOCAL, session_id).state is SessionState.RUNNING
+        assert [run.state for run in stage.engine.list_runs(LOCAL, "")] == [RunState.RUNNING]
+        assert [session.state for session in stage.engine.list_sessions(LOCAL)] == [SessionState.RUNNING]
         stage.store.unreadable = True
         with pytest.raises(StepRailError, match="JOURNAL_UNAVAILABLE"):
-            stage.engine.get_run(run_id)
+            stage.engine.get_run(LOCAL, run_id)
         stage.store.broken = stage.store.unreadable = False
-        view = await stage.engine.wait_run(run_id, attention=False, timeout_ns=5 * SECOND)
+        view = await stage.engine.wait_run(LOCAL, run_id, attention=False, timeout_ns=5 * SECOND)
         assert view.state is RunState.COMPLETED
 
 
@@ -161,7 +159,7 @@ class DiesAfterFacts(WatchedStore):
         if self.dead:
             raise JournalError("the process is gone")
         super().append(batch)
-        if batch.records and not batch.kinds:
+        if b"step_whole" in batch.records and not batch.kinds:
             self.dead = True
 
 
@@ -183,7 +181,7 @@ async def test_a_crash_between_facts_and_events_is_mended_by_making_the_events(t
             assert [
                 event.decision_recorded.decision.action for event in events if event.HasField("decision_recorded")
             ] == [1]
-            assert [stored.number for stored in after.engine.steps(run_id, 0, 5)] == [1]
+            assert [stored.number for stored in after.engine.steps(LOCAL, run_id, 0, 5)] == [1]
             count = len(events)
             async with engine_stage(tmp_path, store) as third:
                 third.recover()
@@ -210,10 +208,10 @@ async def test_an_agent_that_does_not_wait_is_noticed_also_where_nobody_is_asked
     async with engine_stage(tmp_path) as stage:
         session_id, run_id, process = await stage.running()
         process.say(*step_lines("a"), boundary_line("a", "gate-1"), *step_lines("b"), boundary_line("b", "gate-2"))
-        view = stage.engine.get_run(run_id)
+        view = stage.engine.get_run(LOCAL, run_id)
         assert view.failure is not None
         assert view.failure.reason == "GATE_LOST"
-        assert stage.engine.get_session(session_id).capabilities.step_gate is StepGate.BEST_EFFORT
+        assert stage.engine.get_session(LOCAL, session_id).capabilities.step_gate is StepGate.BEST_EFFORT
         of_run = [event for event in stage.events(session_id) if event.run_id == run_id]
         assert of_run[-1].HasField("agent_end")
 
@@ -232,30 +230,44 @@ async def test_a_conversation_that_the_agent_has_lost_breaks_the_session_by_name
         session_id, _, process = await stage.running()
         process.end_turn("completed", "done")
         process.exit(0)
-        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="more"))
+        run = await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="more"))
         second = await stage.launcher.next_process()
         second.say(UNKNOWN_CONVERSATION)
         second.exit(1)
         assert run.state is RunState.FAILED
         assert run.failure is not None
         assert run.failure.reason == "RESUME_FAILED"
-        view = stage.engine.get_session(session_id)
+        view = stage.engine.get_session(LOCAL, session_id)
         assert view.state is SessionState.BROKEN
         with pytest.raises(StepRailError, match="SESSION_BROKEN") as refused:
-            stage.engine.start_run(StartRun(session_id=session_id, prompt="again"))
+            await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="again"))
         assert "No conversation found" in refused.value.metadata["broken_reason"]
         async with engine_stage(tmp_path, store) as after:
             after.recover()
-            assert after.engine.get_session(session_id).state is SessionState.BROKEN
-            assert (await after.engine.close_session(session_id, force=False)).state is SessionState.CLOSED
+            assert after.engine.get_session(LOCAL, session_id).state is SessionState.BROKEN
+            assert (await after.engine.close_session(LOCAL, session_id, force=False)).state is SessionState.CLOSED
+
+
+async def test_an_agent_that_stays_after_it_could_not_take_a_conversation_up_is_ended(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, _, process = await stage.running()
+        process.end_turn("completed", "done")
+        process.exit(0)
+        run = await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="more"))
+        second = await stage.launcher.next_process()
+        second.say(UNKNOWN_CONVERSATION)
+        await anyio.wait_all_tasks_blocked()
+        assert second.ladder is not None
+        assert run.failure is not None
+        assert run.failure.reason == "RESUME_FAILED"
 
 
 async def test_an_agent_that_died_before_it_stored_anything_begins_anew(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         session_id, run_id, process = await stage.running()
         process.exit(signal=9)
-        assert stage.engine.get_run(run_id).state is RunState.FAILED
-        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="again"))
+        assert stage.engine.get_run(LOCAL, run_id).state is RunState.FAILED
+        run = await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="again"))
         second = await stage.launcher.next_process()
         assert any(part.startswith("--resume=") for part in second.argv)
         second.say(UNKNOWN_CONVERSATION)
@@ -278,7 +290,7 @@ async def test_a_second_answer_to_the_handshake_sends_no_second_prompt(tmp_path:
 async def test_an_agent_that_never_takes_the_prompt_fails_the_run(tmp_path: Path) -> None:
     async with engine_stage(tmp_path, prompt_timeout_ns=SECOND // 50) as stage:
         session_id, process = await stage.session()
-        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="go"))
+        run = await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="go"))
         await stage.until(lambda: run.ended)
         assert run.failure is not None
         assert run.failure.reason == "AGENT_UNRESPONSIVE"
@@ -287,12 +299,12 @@ async def test_an_agent_that_never_takes_the_prompt_fails_the_run(tmp_path: Path
 
 async def test_a_run_that_comes_while_an_unready_process_is_being_ended_gets_one_of_its_own(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
-        view = await stage.engine.create_session(CreateSession(agent="claude", cwd=str(stage.directory)))
+        view = await stage.engine.create_session(LOCAL, CreateSession(agent="claude", cwd=str(stage.directory)))
         first = await stage.launcher.next_process()
         first.lingers = True
         stage.runner(view.session_id).host.end()
         await stage.until(lambda: first.ladder is not None)
-        run = stage.engine.start_run(StartRun(session_id=view.session_id, prompt="go"))
+        run = await stage.engine.start_run(LOCAL, StartRun(session_id=view.session_id, prompt="go"))
         first.exit(143)
         second = await stage.launcher.next_process()
         second.handshake()
@@ -307,13 +319,13 @@ async def test_processes_are_counted_with_those_that_are_about_to_start(tmp_path
 
             async def make() -> None:
                 try:
-                    await stage.engine.create_session(CreateSession(agent="claude", cwd=str(stage.directory)))
+                    await stage.engine.create_session(LOCAL, CreateSession(agent="claude", cwd=str(stage.directory)))
                 except StepRailError as error:
                     refused.append(error)
 
             for _ in range(7):
                 tasks.start_soon(make)
-        assert len(stage.engine.list_sessions()) == 4
+        assert len(stage.engine.list_sessions(LOCAL)) == 4
         assert {error.reason for error in refused} == {"TOO_MANY_SESSIONS"}
 
 
@@ -325,13 +337,13 @@ async def test_the_process_that_was_idle_for_longest_gives_way_to_a_new_one(tmp_
         await stage.session()
         assert first.exited
         assert not second.exited
-        view = stage.engine.get_session(first_session)
+        view = stage.engine.get_session(LOCAL, first_session)
         assert view.state is SessionState.SUSPENDED
         assert "gave way" in view.state_reason
-        assert stage.engine.get_session(second_session).state is SessionState.RUNNING
-        stage.engine.start_run(StartRun(session_id=first_session, prompt="back"))
+        assert stage.engine.get_session(LOCAL, second_session).state is SessionState.RUNNING
+        await stage.engine.start_run(LOCAL, StartRun(session_id=first_session, prompt="back"))
         with pytest.raises(StepRailError, match="TOO_MANY_SESSIONS"):
-            await stage.engine.create_session(CreateSession(agent="claude", cwd=str(stage.directory)))
+            await stage.engine.create_session(LOCAL, CreateSession(agent="claude", cwd=str(stage.directory)))
 
 
 async def test_the_first_events_of_a_run_after_a_held_one_belong_to_its_first_step(tmp_path: Path) -> None:
@@ -340,8 +352,8 @@ async def test_the_first_events_of_a_run_after_a_held_one_belong_to_its_first_st
         process.step("a", "gate-1")
         process.lingers = True
         process.say(*step_lines("b"))
-        assert stage.engine.get_run(run_id).ended
-        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="next"))
+        assert stage.engine.get_run(LOCAL, run_id).ended
+        run = await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="next"))
         process.exit(143)
         second = await stage.launcher.next_process()
         second.handshake()
@@ -358,20 +370,20 @@ async def test_a_message_with_more_calls_than_a_step_can_show_is_a_named_failure
         session_id, run_id, process = await stage.running()
         lines = [line for number in range(MAX_CALLS + 1) for line in step_lines(str(number))]
         process.say(*lines, boundary_line("0", "gate-1"))
-        view = stage.engine.get_run(run_id)
+        view = stage.engine.get_run(LOCAL, run_id)
         assert view.failure is not None
         assert view.failure.reason == "PROTOCOL_ERROR"
         assert str(MAX_CALLS) in view.failure.message
         await stage.until(lambda: process.exited)
-        stage.engine.start_run(StartRun(session_id=session_id, prompt="next"))
+        await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="next"))
 
 
 async def test_a_boundary_of_a_process_that_is_being_ended_is_no_affair_of_the_next_run(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         session_id, run_id, process = await stage.running(limits=LimitsRequest(hard_timeout_ns=SECOND // 50))
         process.lingers = True
-        await stage.until(lambda: stage.engine.get_run(run_id).ended)
-        run = stage.engine.start_run(StartRun(session_id=session_id, prompt="next"))
+        await stage.until(lambda: stage.engine.get_run(LOCAL, run_id).ended)
+        run = await stage.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="next"))
         process.step("late", "gate-9")
         answer = process.answers()["gate-9"]
         assert isinstance(answer, dict)
@@ -400,31 +412,29 @@ async def test_a_decision_whose_facts_are_recorded_is_accepted_although_its_even
     async with engine_stage(tmp_path, store) as stage:
         _, run_id, process = await stage.running(decider=DeciderRequest())
         process.step("a", "gate-1")
-        pending = stage.engine.get_run(run_id).pending_decision
+        pending = stage.engine.get_run(LOCAL, run_id).pending_decision
         assert pending is not None
         store.full = True
 
         def decide() -> Decision:
             action = DecisionAction.CONTINUE
-            return stage.engine.submit_decision(run_id, pending.step_id, action, identity="", reason="", error="")
+            return stage.engine.submit_decision(LOCAL, run_id, pending.step_id, action, reason="", error="")
 
         assert decide().action is DecisionAction.CONTINUE
         assert process.answers()["gate-1"] == {}
         store.full = False
-        await stage.until(lambda: len(stage.engine.steps(run_id, 0, 5)) == 1)
+        await stage.until(lambda: len(stage.engine.steps(LOCAL, run_id, 0, 5)) == 1)
 
 
 async def test_while_the_journal_refuses_steps_show_no_decision_that_is_not_recorded(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         _, run_id, process = await stage.running(decider=DeciderRequest())
         process.step("a", "gate-1")
-        pending = stage.engine.get_run(run_id).pending_decision
+        pending = stage.engine.get_run(LOCAL, run_id).pending_decision
         assert pending is not None
         stage.store.broken = True
         with pytest.raises(StepRailError, match="JOURNAL_UNAVAILABLE"):
-            stage.engine.submit_decision(
-                run_id, pending.step_id, DecisionAction.CONTINUE, identity="", reason="", error=""
-            )
-        (step,) = stage.engine.steps(run_id, 0, 5)
+            stage.engine.submit_decision(LOCAL, run_id, pending.step_id, DecisionAction.CONTINUE, reason="", error="")
+        (step,) = stage.engine.steps(LOCAL, run_id, 0, 5)
         assert step.decision is None
         assert "gate-1" not in process.answers()

@@ -1,0 +1,89 @@
+"""Many sessions in one stream: each in its order, taking turns, and new ones as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from steprail_daemon.engine.arrivals import Arrivals
+from steprail_daemon.engine.broker import FeedSubscription
+from steprail_daemon.engine.facade import Cursor, Slice
+from steprail_daemon.engine.runner import SessionRunner
+
+
+class FanIn:
+    """Follows all sessions of a selection; see `engine.facade.EventsSubscription`.
+
+    `select` gives the sessions that are wanted now, `places` where to begin in those that the caller knows. Sessions
+    that are there when it is made and have no place are followed from now on, those that come later from their
+    beginning.
+    """
+
+    def __init__(
+        self,
+        epoch: str,
+        select: Callable[[], list[SessionRunner]],
+        places: dict[str, int],
+        kinds: frozenset[int],
+        arrivals: Arrivals,
+    ) -> None:
+        self._epoch = epoch
+        self._select = select
+        self._kinds = kinds
+        self._arrivals = arrivals
+        self._followed: dict[str, FeedSubscription] = {}
+        self._order: list[str] = []
+        self._closed = False
+        arrivals.followers += 1
+        for runner in select():
+            self._follow(runner, places.get(runner.view.session_id, runner.feed.last_seq))
+
+    def _follow(self, runner: SessionRunner, after_seq: int) -> None:
+        feed = runner.feed
+        subscription = FeedSubscription(feed, after_seq, None, lambda: feed.last_seq if feed.closed else None)
+        self._followed[runner.view.session_id] = subscription
+        self._order.append(runner.view.session_id)
+
+    async def next(self, timeout_ns: int) -> Slice | None:
+        """Give what comes next of some session; None if nothing came in time."""
+        arrivals = self._arrivals
+        deadline = asyncio.get_running_loop().time() + timeout_ns / 1e9
+        while True:
+            seen = arrivals.count
+            found = self._take()
+            if found is not None:
+                return found
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0 or not await arrivals.wait(seen, left):
+                return self._take()
+
+    def _take(self) -> Slice | None:
+        for runner in self._select():
+            if runner.view.session_id not in self._followed:
+                self._follow(runner, 0)
+        for session_id in list(self._order):
+            subscription = self._followed[session_id]
+            found = subscription.take()
+            if found is not None and self._kinds:
+                found = found.only(self._kinds)
+            if found is not None:
+                # Whoever had a turn comes last next time.
+                self._order.remove(session_id)
+                self._order.append(session_id)
+                return found
+        return None
+
+    def cursors(self) -> list[Cursor]:
+        """Give the place in each session that is followed."""
+        return [Cursor(session_id, one.last_seq, self._epoch) for session_id, one in self._followed.items()]
+
+    def close(self) -> None:
+        """Stop to follow. Harmless when done twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._arrivals.followers -= 1
+        for subscription in self._followed.values():
+            subscription.close()
+        self._followed.clear()
+        self._order.clear()

@@ -1,0 +1,91 @@
+"""Rules on what agents ask leave for: gathers what policy wants to know and has it judged (`core.policy`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from steprail_daemon.core import policy
+from steprail_daemon.core.events import PermissionAsked
+from steprail_daemon.core.policy import Policy, ToolAsk
+from steprail_daemon.core.stops.expression_view import PermissionView
+from steprail_daemon.core.stops.expressions import Evaluation, ExpressionOutcome, ExpressionResult
+from steprail_daemon.core.views import SessionView
+from steprail_daemon.engine.world import World
+
+
+class PermissionDesk:
+    """Rules on the asks of one session. An ask whose rules have expressions is ruled on once those are evaluated."""
+
+    __slots__ = ("_view", "_world")
+
+    def __init__(self, world: World, view: SessionView) -> None:
+        self._world = world
+        self._view = view
+
+    def rule(self, event: PermissionAsked, later: Callable[[PermissionAsked], None]) -> PermissionAsked | None:
+        """Give the ask with its ruling; None if that takes a while, then `later` is called with it, in any case."""
+        how = self._policy()
+        ask = self._ask(event)
+        sources = policy.expressions_of(how)
+        if not sources:
+            return replace(event, ruling=policy.judge(how, ask))
+
+        async def evaluate() -> None:
+            results = await self._world.rules.evaluate(Evaluation(_seen(ask, self._view.labels), sources))
+            ruling = policy.judge(how, ask, dict(zip(sources, map(_held, results), strict=True)))
+            self._world.guarded(lambda: later(replace(event, ruling=ruling)))()
+
+        self._world.start_task(evaluate, f"rule on a permission of {self._view.session_id}")
+        return None
+
+    def _policy(self) -> Policy:
+        view = self._view
+        return Policy(
+            mode=view.permission_mode,
+            operator=self._world.settings.permission_rules,
+            caller=view.permission_rules,
+            grants=frozenset([(grant.tool, policy.canonical(grant.arguments_json)) for grant in view.grants]),
+            allowed_tools=view.allowed_tools,
+            disallowed_tools=view.disallowed_tools,
+        )
+
+    def _ask(self, event: PermissionAsked) -> ToolAsk:
+        command, paths = policy.subject(event.arguments_json)
+        cwd = self._view.cwd
+        return ToolAsk(
+            tool=event.tool,
+            tool_kind=event.tool_kind,
+            arguments_json=event.arguments_json,
+            cwd=cwd,
+            command=command,
+            paths=tuple([_resolved(path, cwd) for path in paths]),
+        )
+
+
+def _seen(ask: ToolAsk, labels: dict[str, str]) -> PermissionView:
+    return PermissionView(
+        tool=ask.tool,
+        tool_kind=ask.tool_kind.name.lower() if ask.tool_kind else None,
+        command=ask.command or "",
+        paths=ask.paths,
+        labels=labels,
+    )
+
+
+def _held(result: ExpressionResult) -> bool | None:
+    """Tell whether a condition held; None where it has no result."""
+    if result.outcome is ExpressionOutcome.MATCHED:
+        return True
+    return False if result.outcome is ExpressionOutcome.NOT_MATCHED else None
+
+
+def _resolved(path: str, cwd: str) -> str:
+    """Give a path as the agent's tool would find it, symlinks resolved; what does not exist yet by its directory."""
+    try:
+        return os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118  names from agents
+    except (OSError, ValueError):
+        # A name that no file can have is no name of a file under the session's directory either.
+        return "/dev/null/" + path.replace("\0", "")

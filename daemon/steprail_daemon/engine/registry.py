@@ -1,0 +1,172 @@
+"""The sessions by id, and what bounds how many there are; the base of the engine's verbs."""
+
+from __future__ import annotations
+
+from steprail_daemon.core.errors import Denied, Exhausted, NotFound, Unavailable, WrongState
+from steprail_daemon.core.model import PermissionMode, SessionState
+from steprail_daemon.core.views import RunView
+from steprail_daemon.drivers.base import Driver
+from steprail_daemon.engine.agents import Agents
+from steprail_daemon.engine.facade import Caller
+from steprail_daemon.engine.recovery import committed
+from steprail_daemon.engine.runner import SessionRunner
+from steprail_daemon.engine.world import World
+
+#: Read sizes: alone a session may take much at once; among others it must let them have their turn.
+_READ_ALONE = 128 * 1024
+_READ_SHARED = 16 * 1024
+
+
+class Registry:
+    """Finds runners for those who may see them. What others have looks like what does not exist."""
+
+    def __init__(self, world: World, agents: Agents) -> None:
+        self._world = world
+        self._agents = agents
+        self._sessions: dict[str, SessionRunner] = {}
+        self._session_of_run: dict[str, SessionRunner] = {}
+        self._last_session_no = 0
+        self._pending_sessions = 0
+        self._draining = False
+        world.rate_limits.on_change = self._rate_limited
+
+    # --- set-up -----------------------------------------------------------------------------------------------------
+
+    def add(self, runner: SessionRunner) -> None:
+        """Take up a session that the journal had, or a new one."""
+        self._sessions[runner.view.session_id] = runner
+        self._last_session_no = max(self._last_session_no, runner.session_no)
+        for run_id in runner.places:
+            self._session_of_run[run_id] = runner
+        runner.on_run_edge = self._run_edge
+        runner.room = self._room_for_a_process
+        runner.view.epoch = self._world.store.epoch
+        self._world.arrivals.bump()
+
+    def runners(self) -> list[SessionRunner]:
+        """Give all sessions' runners."""
+        return list(self._sessions.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether any run is live."""
+        return any(runner.run is not None for runner in self._sessions.values())
+
+    def begin_drain(self) -> None:
+        """Refuse new sessions and runs from now on, and give no run that is queued its turn."""
+        self._draining = True
+        for runner in self._sessions.values():
+            runner.draining = True
+
+    def _run_edge(self) -> None:
+        self._share_reading()
+        for runner in self._sessions.values():
+            # One of them may have waited for room.
+            runner.next_turn_soon()
+
+    def _room_for_a_process(self) -> bool:
+        try:
+            self._require_process()
+        except Exhausted:
+            return False
+        return True
+
+    def _share_reading(self) -> None:
+        live = [runner for runner in self._sessions.values() if runner.run is not None]
+        size = _READ_ALONE if len(live) <= 1 else _READ_SHARED
+        for runner in live:
+            runner.host.set_read_size(size)
+
+    def _rate_limited(self, agent: str) -> None:
+        """Have the queues of an agent's sessions looked at once its back-off is over."""
+        seconds = self._world.rate_limits.remaining_ns(agent) / 1e9
+        self._world.loop.call_later(seconds, self._world.guarded(lambda: self._next_turns(agent)))
+
+    def _next_turns(self, agent: str) -> None:
+        for runner in self._sessions.values():
+            if runner.view.agent == agent:
+                runner.next_turn()
+
+    # --- finding ----------------------------------------------------------------------------------------------------
+
+    def _runner(self, caller: Caller, session_id: str) -> SessionRunner:
+        runner = self._sessions.get(session_id)
+        if runner is None or not caller.sees(runner.view.tenant):
+            raise NotFound("SESSION_NOT_FOUND", f"there is no session {session_id!r}", session_id=session_id)
+        return runner
+
+    def _runner_of_run(self, caller: Caller, run_id: str) -> SessionRunner:
+        runner = self._session_of_run.get(run_id)
+        if runner is None or not caller.sees(runner.view.tenant):
+            raise NotFound("RUN_NOT_FOUND", f"there is no run {run_id!r}", run_id=run_id)
+        return runner
+
+    def _visible(self, caller: Caller) -> list[SessionRunner]:
+        return [runner for runner in self._sessions.values() if caller.sees(runner.view.tenant)]
+
+    def _committed_run(self, runner: SessionRunner, run_id: str) -> RunView:
+        return committed(self._world, runner)[1][run_id] if runner.ledger.stalled else runner.places[run_id].view
+
+    def _driver(self, runner: SessionRunner) -> Driver:
+        agent = self._world.agent(runner.view.agent)
+        if agent is None:
+            raise WrongState("AGENT_UNAVAILABLE", f"agent {runner.view.agent!r} is not in the configuration any more")
+        return self._world.drivers[agent.driver]
+
+    # --- refusals ---------------------------------------------------------------------------------------------------
+
+    def _refuse_while_draining(self) -> None:
+        if self._draining:
+            raise Unavailable("DRAINING", "the daemon goes down", retry_after_ns=5_000_000_000)
+
+    def _require_open(self, runner: SessionRunner) -> None:
+        """See that a session can have runs."""
+        session_id, view = runner.view.session_id, runner.view
+        if runner.closing is not None or view.state is SessionState.CLOSED:
+            raise WrongState("SESSION_CLOSED", f"session {session_id} was closed")
+        if view.state is SessionState.BROKEN:
+            reason = view.state_reason
+            raise WrongState("SESSION_BROKEN", f"session {session_id} cannot go on: {reason}", broken_reason=reason)
+
+    def _require_mode(self, caller: Caller, mode: PermissionMode | None) -> None:
+        """See that a role may choose a permission mode."""
+        allowed = self._world.settings.permission_modes.get(caller.role, frozenset())
+        if mode is not None and mode not in allowed:
+            names = ", ".join(sorted(one.name for one in allowed)) or "none"
+            raise Denied(
+                "FORBIDDEN",
+                f"permission mode {mode.name} is not for the role {caller.role.name.lower()}; accepted are {names}",
+                field="permission_mode",
+            )
+
+    def _busy(self, runner: SessionRunner) -> WrongState:
+        run_id = runner.view.active_run_id
+        return WrongState("SESSION_BUSY", f"run {run_id} of this session is live", active_run_id=run_id)
+
+    def _require_room(self, beside: int = 0) -> None:
+        """See that there is room for one session more; `beside` are pending ones that are counted already."""
+        settings = self._world.settings
+        # A suspended session holds nothing but its history.
+        resting = (SessionState.CLOSED, SessionState.SUSPENDED, SessionState.BROKEN)
+        sessions = sum(runner.view.state not in resting for runner in self._sessions.values())
+        if sessions + self._pending_sessions - beside >= settings.max_sessions:
+            raise Exhausted(
+                "TOO_MANY_SESSIONS",
+                f"{sessions} sessions are active, server.max_sessions is {settings.max_sessions}; close one first",
+            )
+        self._require_process(beside)
+
+    def _require_process(self, beside: int = 0) -> None:
+        """See that there is room for one process more; the one that was idle for longest gives way to it."""
+        # One that is being ended is on its way out, within the bounds of the ladder.
+        up = [runner for runner in self._sessions.values() if runner.host.up and not runner.host.ending]
+        most = self._world.settings.max_processes
+        if len(up) + self._pending_sessions - beside < most:
+            return
+        idle = [runner for runner in up if runner.run is None and runner.host.ready and runner.view.capabilities.resume]
+        if not idle:
+            raise Exhausted(
+                "TOO_MANY_SESSIONS",
+                f"{len(up)} agents are at work, server.max_processes is {most}; wait for one to end",
+            )
+        min(idle, key=lambda runner: runner.view.last_active_at).end_idle("its process gave way to another session's")

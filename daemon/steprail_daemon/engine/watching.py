@@ -1,0 +1,108 @@
+"""Following sessions and runs, and reading what is too large for events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from steprail_daemon.core.errors import Invalid, NotFound, OutOfRange
+from steprail_daemon.engine.broker import FeedSubscription
+from steprail_daemon.engine.facade import Caller, Cursor, EventFilter, EventsSubscription, Subscription
+from steprail_daemon.engine.fan_in import FanIn
+from steprail_daemon.engine.refusals import journal_reads
+from steprail_daemon.engine.registry import Registry
+from steprail_daemon.engine.runner import SessionRunner
+
+_BLOB_PART = 256 * 1024
+
+
+class Watching(Registry):
+    """Streams; see `engine.facade.Facade`."""
+
+    def watch_run(self, caller: Caller, run_id: str, after_seq: int, epoch: str) -> Subscription:
+        """See `Facade`."""
+        runner = self._runner_of_run(caller, run_id)
+        place = runner.places[run_id]
+        self._check_cursor(runner, after_seq, epoch)
+        start = max(after_seq, place.first_seq - 1)
+        return FeedSubscription(runner.feed, start, place.run_no, lambda: place.last_seq)
+
+    def watch_session(self, caller: Caller, session_id: str, after_seq: int, epoch: str) -> Subscription:
+        """See `Facade`."""
+        runner = self._runner(caller, session_id)
+        self._check_cursor(runner, after_seq, epoch)
+        return _of_session(runner, after_seq)
+
+    def watch_events(self, caller: Caller, cursors: list[Cursor], wanted: EventFilter) -> EventsSubscription:
+        """See `Facade`."""
+        places: dict[str, int] = {}
+        for cursor in cursors:
+            runner = self._runner(caller, cursor.session_id)
+            self._check_cursor(runner, cursor.after_seq, cursor.epoch)
+            places[cursor.session_id] = cursor.after_seq
+        return FanIn(
+            self._world.store.epoch,
+            lambda: self._wanted(caller, wanted),
+            places,
+            wanted.kinds,
+            self._world.arrivals,
+        )
+
+    def _wanted(self, caller: Caller, wanted: EventFilter) -> list[SessionRunner]:
+        """Give the sessions whose events a caller sees and wants."""
+        return [
+            runner
+            for runner in self._visible(caller)
+            if (not wanted.agents or runner.view.agent in wanted.agents)
+            and wanted.labels.items() <= runner.view.labels.items()
+        ]
+
+    def _check_cursor(self, runner: SessionRunner, after_seq: int, epoch: str) -> None:
+        store, view = self._world.store, runner.view
+        with journal_reads():
+            earliest = store.earliest_seq(runner.session_no)
+        if after_seq == 0 and epoch in ("", store.epoch):
+            return
+        if epoch == store.epoch and earliest - 1 <= after_seq <= view.last_seq:
+            return
+        raise OutOfRange(
+            "CURSOR_INVALID",
+            f"after_seq {after_seq} of epoch {epoch!r} is no place in this session: epoch {store.epoch!r},"
+            f" events {earliest} to {view.last_seq}",
+            earliest_seq=str(earliest),
+            last_seq=str(view.last_seq),
+            epoch=store.epoch,
+        )
+
+    def _require_blob(self, caller: Caller, blob_id: str) -> None:
+        """See that a session which the caller sees has the blob; contents that are equal are one blob."""
+        with journal_reads():
+            sessions = self._world.store.blob_sessions(blob_id)
+        if not any(runner.session_no in sessions for runner in self._visible(caller)):
+            raise _no_blob(blob_id)
+
+    async def read_blob(self, caller: Caller, blob_id: str, offset: int) -> AsyncIterator[tuple[bytes, int, int, str]]:
+        """See `Facade`."""
+        self._require_blob(caller, blob_id)
+        while True:
+            with journal_reads():
+                part = self._world.store.read_blob(blob_id, offset, _BLOB_PART)
+            if part is None:
+                raise _no_blob(blob_id)
+            data, size, mime_type = part
+            if not 0 <= offset <= size:
+                raise Invalid("FIELD_INVALID", f"offset must be between 0 and {size}, not {offset}", field="offset")
+            yield data, offset, size, mime_type
+            offset += len(data)
+            if offset >= size or not data:
+                return
+            await asyncio.sleep(0)
+
+
+def _of_session(runner: SessionRunner, after_seq: int) -> FeedSubscription:
+    feed = runner.feed
+    return FeedSubscription(feed, after_seq, None, lambda: feed.last_seq if feed.closed else None)
+
+
+def _no_blob(blob_id: str) -> NotFound:
+    return NotFound("BLOB_NOT_FOUND", f"there is no blob {blob_id!r}", blob_id=blob_id)
