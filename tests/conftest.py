@@ -9,6 +9,8 @@ from hypothesis import settings
 # run, so that a red run is about the change at hand; "search" looks for new ones: HYPOTHESIS_PROFILE=search make test.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=2_000)
+# "full" is "steady" with as many interleavings of the run's state machine as a release is held to.
+settings.register_profile("full", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 

@@ -12,7 +12,7 @@ import anyio
 import click
 
 from steprail_daemon.cli.client import Daemon
-from steprail_daemon.cli.configuration import find_address, load, named_address
+from steprail_daemon.cli.configuration import find_address, load, named_address, own_address
 from steprail_daemon.cli.follow import LEFT
 from steprail_daemon.cli.own_daemon import daemon_for_a_run
 from steprail_daemon.config.load import LoadedConfig
@@ -59,7 +59,7 @@ def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]],
     if named_address(address):
         return call(address, use)
     loaded = load()
-    found = loaded.config.server.listen[0]
+    found = own_address(loaded)
 
     async def do() -> T:
         async with daemon_for_a_run(found, loaded, _allow(root, loaded)), _connect(found) as daemon:

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from steprail_daemon.cli.rules import ShortRule
+
 Message = dict[str, Any]
 
 
@@ -44,17 +46,19 @@ class Daemon(Protocol):
     async def close_session(self, session_id: str, *, force: bool) -> Message:
         """End a session."""
 
-    async def start_run(self, session_id: str, prompt: str, limits: Sequence[int]) -> Message:
-        """Start a run that stops after any of these numbers of steps."""
+    async def start_run(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> Message:
+        """Start a run that stops by any of these rules."""
 
-    async def continue_run(self, run_id: str, prompt: str, limits: Sequence[int] | None) -> Message:
+    async def continue_run(self, run_id: str, prompt: str, rules: Sequence[ShortRule] | None) -> Message:
         """Go on after a run. An empty prompt is the daemon's; None inherits the rules."""
 
-    def control_new(self, session_id: str, prompt: str, limits: Sequence[int]) -> AbstractAsyncContextManager[Control]:
+    def control_new(
+        self, session_id: str, prompt: str, rules: Sequence[ShortRule]
+    ) -> AbstractAsyncContextManager[Control]:
         """Start a run whose every step is asked about."""
 
     def control_continued(
-        self, run_id: str, prompt: str, limits: Sequence[int] | None
+        self, run_id: str, prompt: str, rules: Sequence[ShortRule] | None
     ) -> AbstractAsyncContextManager[Control]:
         """Go on after a run, and be asked about every step."""
 

@@ -13,7 +13,7 @@ import click
 from steprail_daemon.cli.problems import ConfigProblem
 from steprail_daemon.config.load import ConfigError, LoadedConfig, load_config
 
-_SOCKET = re.compile(r"unix:(//)?/[^/].*", re.DOTALL)
+_ADDRESS = re.compile(r"unix:(//)?/[^/].*|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}", re.DOTALL)
 
 
 def load(
@@ -38,12 +38,21 @@ def named_address(flag: str | None) -> str | None:
         click.BadParameter: it is of no form that is accepted.
     """
     address = flag or os.environ.get("STEPRAIL_ADDRESS") or None
-    if address is not None and not _SOCKET.fullmatch(address):
-        problem = f"{address!r} is no address; accepted: unix: and an absolute path, as in unix:/run/steprail.sock"
+    if address is not None and not _ADDRESS.fullmatch(address):
+        problem = (
+            f"{address!r} is no address; accepted: unix: and an absolute path, as in unix:/run/steprail.sock, or a "
+            "host with a port, as in 127.0.0.1:7443"
+        )
         raise click.BadParameter(problem, param_hint="--address" if flag else "$STEPRAIL_ADDRESS")
     return address
 
 
 def find_address(flag: str | None) -> str:
-    """Give the address to use: the one that is named, else the first that the configuration listens on."""
-    return named_address(flag) or load().config.server.listen[0]
+    """Give the address to use: the one that is named, else what the configuration gives."""
+    return named_address(flag) or own_address(load())
+
+
+def own_address(loaded: LoadedConfig) -> str:
+    """Give the first socket that a configuration listens on, which needs no token, or its first address."""
+    addresses = loaded.config.server.listen
+    return next((address for address in addresses if address.startswith("unix:")), addresses[0])

@@ -5,16 +5,37 @@ Imported only by what calls a daemon: it brings gRPC with it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
 
+from steprail import client as stop
 from steprail import errors
-from steprail.client import Client, steps
+from steprail.client import Client
 from steprail.client import Control as ClientControl
 from steprail.plain import action, decider, permission_mode, to_plain
 from steprail_daemon.cli.client import Control, Daemon, Message
 from steprail_daemon.cli.own_daemon import listens
 from steprail_daemon.cli.problems import Problem, Refused
+from steprail_daemon.cli.rules import ShortRule
+
+#: What becomes of a short rule, by its word.
+MESSAGES: Final[dict[str, Callable[[Any], Any]]] = {
+    "steps": stop.steps,
+    "tool": stop.tool,
+    "tokens": stop.tokens,
+    "cost": stop.cost,
+    "duration": lambda nanoseconds: stop.duration(nanoseconds / 1e9),
+    "finish": lambda reasons: stop.finish(*reasons),
+    "failures": stop.failures,
+    "repeats": stop.repeats,
+    "expr": stop.expression,
+}
+
+
+def messages(rules: Sequence[ShortRule]) -> list[Any]:
+    """Give the public messages of short rules."""
+    return [MESSAGES[rule.kind](rule.value) for rule in rules]
 
 
 @contextmanager
@@ -34,13 +55,14 @@ async def open_daemon(address: str) -> AsyncIterator[Daemon]:
     """Connect to a daemon.
 
     Raises:
-        Problem: nothing listens on its socket.
+        Problem: nothing listens there, or a file of tokens or certificates cannot be used.
     """
     if not await listens(address):
         advice = "start one with `steprail serve`, or name another address with --address or $STEPRAIL_ADDRESS"
         raise Problem(f"no daemon listens on {address}; {advice}")
-    async with Client(address) as client:
-        yield ClientDaemon(client)
+    with _translated():
+        async with Client(address) as client:
+            yield ClientDaemon(client)
 
 
 class ClientDaemon(Daemon):
@@ -74,33 +96,37 @@ class ClientDaemon(Daemon):
         with _translated():
             return to_plain(await self._client.close_session(session_id, force=force))
 
-    async def start_run(self, session_id: str, prompt: str, limits: Sequence[int]) -> Message:
+    async def start_run(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> Message:
         """Start a run."""
         with _translated():
-            return to_plain(await self._client.start_run(session_id, prompt, stop_rules=map(steps, limits)))
+            return to_plain(await self._client.start_run(session_id, prompt, stop_rules=messages(rules)))
 
-    async def continue_run(self, run_id: str, prompt: str, limits: Sequence[int] | None) -> Message:
+    async def continue_run(self, run_id: str, prompt: str, rules: Sequence[ShortRule] | None) -> Message:
         """Go on after a run; nobody is asked, also if somebody was before."""
-        rules = None if limits is None else map(steps, limits)
+        stop_rules = None if rules is None else messages(rules)
         with _translated():
-            run = await self._client.continue_run(run_id, prompt or None, stop_rules=rules, decider=decider(asks=False))
+            run = await self._client.continue_run(
+                run_id, prompt or None, stop_rules=stop_rules, decider=decider(asks=False)
+            )
             return to_plain(run)
 
     @asynccontextmanager
-    async def control_new(self, session_id: str, prompt: str, limits: Sequence[int]) -> AsyncIterator[Control]:
+    async def control_new(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> AsyncIterator[Control]:
         """Start a run whose every step is asked about."""
-        request = self._client.start_request(
-            session_id, prompt, stop_rules=map(steps, limits), decider=decider(asks=True)
-        )
+        request = self._client.start_request(session_id, prompt, stop_rules=messages(rules), decider=decider(asks=True))
         with _translated():
             async with self._client.control(start=request, decide=True) as control:
                 yield _Control(control)
 
     @asynccontextmanager
-    async def control_continued(self, run_id: str, prompt: str, limits: Sequence[int] | None) -> AsyncIterator[Control]:
+    async def control_continued(
+        self, run_id: str, prompt: str, rules: Sequence[ShortRule] | None
+    ) -> AsyncIterator[Control]:
         """Go on after a run, and be asked about every step."""
-        rules = None if limits is None else map(steps, limits)
-        request = self._client.continue_request(run_id, prompt or None, stop_rules=rules, decider=decider(asks=True))
+        stop_rules = None if rules is None else messages(rules)
+        request = self._client.continue_request(
+            run_id, prompt or None, stop_rules=stop_rules, decider=decider(asks=True)
+        )
         with _translated():
             async with self._client.control(continue_run=request, decide=True) as control:
                 yield _Control(control)

@@ -160,6 +160,7 @@ class Demonstration:
             "[server]\n"
             f"listen = [{json.dumps(f'unix:{self._socket}')}]\n"
             f"workspace_roots = [{json.dumps(str(self._workspace))}]\n"
+            'http = ""\n'
             "[agents.claude]\n"
             f"command = [{json.dumps(str(binary))}]\n"
             'home = "isolated"\n'

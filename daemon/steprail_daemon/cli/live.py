@@ -42,12 +42,19 @@ def plural(count: object, word: str) -> str:
     return f"{count} {word}" if str(count) == "1" else f"{count} {word}s"
 
 
+#: Kinds of rules that have no value to hold against a limit.
+_UNMEASURED = frozenset({"tool_call", "finish_reason", "expression", "any_of", "all_of", "none_of"})
+
+
 def verdict_words(verdict: Message) -> str:
-    """Say how near a rule is to its limit, such as `steps 1/3`."""
+    """Say how near a rule is to its limit, such as `steps 1/3`, or whether it matches where there is no such value."""
     kind = str(verdict.get("kind", "")).removeprefix("STOP_KIND_").lower()
+    outcome = str(verdict.get("outcome", "")).removeprefix("VERDICT_OUTCOME_")
+    if kind in _UNMEASURED:
+        return f"{kind} {'reached' if outcome == 'MATCHED' else 'no' if outcome == 'NOT_MATCHED' else '?'}"
     measure = f"{verdict.get('observed') or '?'}/{verdict.get('limit') or '?'}"
     words = f"{'steps' if kind == 'step_count' else kind} {measure}"
-    return f"{words} reached" if verdict.get("outcome") == "VERDICT_OUTCOME_MATCHED" else words
+    return f"{words} reached" if outcome == "MATCHED" else words
 
 
 def stop_words(reason: Message) -> str:

@@ -40,7 +40,10 @@ def config_options(function: F) -> F:
 
 def address_option(function: F) -> F:
     """Add `--address`."""
-    help_text = "Where the daemon listens, such as unix:/run/steprail/steprail.sock; by default $STEPRAIL_ADDRESS."
+    help_text = (
+        "Where the daemon listens, such as unix:/run/steprail/steprail.sock or 127.0.0.1:7443; by default "
+        "$STEPRAIL_ADDRESS. Over TCP $STEPRAIL_TOKEN_FILE and $STEPRAIL_TLS_ROOTS are needed too."
+    )
     return click.option("--address", metavar="ADDRESS", help=help_text)(function)
 
 

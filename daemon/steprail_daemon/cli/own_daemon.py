@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 import click
 
@@ -21,16 +22,22 @@ from steprail_daemon.cli.problems import Problem
 from steprail_daemon.config.load import LoadedConfig
 
 _START_LIMIT = 60.0
+_CONNECT_LIMIT = 10.0
 _BEYOND_GRACE = 10.0
 _BETWEEN_TRIES = 0.05
 _SECOND_NS = 1_000_000_000
 
 
 async def listens(address: str) -> bool:
-    """Whether something listens on a `unix:` address."""
+    """Whether something listens on an address."""
     try:
-        stream = await anyio.connect_unix(address.removeprefix("unix:").removeprefix("//"))
-    except OSError:
+        if address.startswith("unix:"):
+            stream: anyio.abc.ByteStream = await anyio.connect_unix(address.removeprefix("unix:").removeprefix("//"))
+        else:
+            host, _, port = address.rpartition(":")
+            with anyio.fail_after(_CONNECT_LIMIT):
+                stream = await anyio.connect_tcp(host.strip("[]"), int(port))
+    except (OSError, TimeoutError):
         return False
     await stream.aclose()
     return True
@@ -63,6 +70,8 @@ def _start(loaded: LoadedConfig, log: Path, extra: Sequence[str]) -> subprocess.
     argv = [sys.executable, "-P", "-m", "steprail_daemon.cli", "serve", "--owner", str(os.getpid())]
     argv += ["--state-dir", str(loaded.state_directory)]
     argv += ["--config", str(loaded.path)] if loaded.path is not None else []
+    # Nobody scrapes what is gone in a moment, and a daemon that stays may want the port.
+    argv += ["--set", "server.http="]
     loaded.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("wb") as output:
         # A session of its own: Ctrl-C is for us, who then ask for a stop.

@@ -2,27 +2,139 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
 
 import click
 
-#: The short rules that this version takes, each with what may follow.
-ACCEPTED = {"steps": "a number of steps, 1 or more, such as steps=3"}
+from steprail_daemon.config.values import duration
+
+_MOST: Final = 2**63 - 1
+_MICRO: Final = 1_000_000
+_MAX_GLOB_BYTES: Final = 256
+_MAX_CEL_BYTES: Final = 2048
+_REASONS: Final = ("stop", "tool_calls", "length", "content_filter", "error", "other")
+_SPAN: Final = duration()
 
 
-class StopWhen(click.ParamType[int]):
-    """A short rule. The only one so far is `steps=N`, so that its value is N."""
+@dataclass(frozen=True, repr=False)
+class ShortRule:
+    """A rule: the word before the `=`, and what follows as a value, money in millionths of a dollar, spans in ns."""
+
+    kind: str
+    value: int | str | tuple[str, ...]
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Form:
+    """What may follow a word: how it is read (`ValueError` says what is wrong with it), and that in words."""
+
+    read: Callable[[str], int | str | tuple[str, ...]]
+    accepted: str
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError("is not a number of digits alone")
+        # More digits than any number in bounds has are not worth reading.
+        if len(text.lstrip("0")) > len(str(_MOST)) or not least <= int(text) <= _MOST:
+            raise ValueError("is out of range")
+        return int(text)
+
+    return read
+
+
+def _glob(text: str) -> str:
+    return _bounded(text, _MAX_GLOB_BYTES)
+
+
+def _cel(text: str) -> str:
+    return _bounded(text, _MAX_CEL_BYTES)
+
+
+def _bounded(text: str, most: int) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    size = len(text.encode("utf-8", "replace"))
+    if size > most:
+        raise ValueError(f"has {size} bytes")
+    return text
+
+
+def _micro_usd(text: str) -> int:
+    try:
+        amount = Decimal(text) * _MICRO if text.isascii() and set(text) <= set("0123456789.") else None
+    except InvalidOperation:
+        amount = None
+    if amount is None:
+        raise ValueError("is not an amount of digits with a point")
+    if amount != amount.to_integral_value():
+        raise ValueError("has more than six decimals")
+    if not 1 <= amount <= _MOST:
+        raise ValueError("is out of range")
+    return int(amount)
+
+
+def _reasons(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip().lower() for name in text.split(","))
+    for name in names:
+        if name not in _REASONS:
+            raise ValueError(f"names {name!r}" if name else "is empty")
+    return names
+
+
+#: The short rules, each with what may follow.
+FORMS: Final[dict[str, Form]] = {
+    "steps": Form(_count(1), "a number of completed steps, 1 or more, such as steps=3"),
+    "tool": Form(
+        _glob,
+        f"a tool that was called, with * and ?, at most {_MAX_GLOB_BYTES} bytes, such as tool=write_file",
+    ),
+    "tokens": Form(_count(1), "a number of tokens, 1 or more, such as tokens=40000"),
+    "cost": Form(_micro_usd, "US dollars, 0.000001 or more, with at most six decimals, such as cost=2.00"),
+    "duration": Form(_SPAN.read, f"working time, {_SPAN.accepted.replace(chr(34), '')}; such as duration=60s"),
+    "finish": Form(
+        _reasons, f"how a message ended, one or more of {', '.join(_REASONS)} with commas, such as finish=length"
+    ),
+    "failures": Form(_count(1), "a number of failed tool calls, 1 or more, such as failures=2"),
+    "repeats": Form(_count(2), "how often the same call was made, 2 or more, such as repeats=3"),
+    "expr": Form(_cel, f"a CEL expression, at most {_MAX_CEL_BYTES} bytes, such as expr='step.number > 3'"),
+}
+
+#: Said of the option.
+HELP: Final = (
+    "Stop at a boundary: steps=N, tool=GLOB, tokens=N, cost=USD, duration=SPAN, finish=REASON, failures=N, repeats=N or"
+    " expr=CEL. Of several, any one stops."
+)
+
+
+class StopWhen(click.ParamType[ShortRule]):
+    """A short rule, such as `steps=3`."""
 
     name = "RULE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ShortRule:
         """Read a rule."""
-        if isinstance(value, int):
+        if isinstance(value, ShortRule):
             return value
-        kind, _, limit = str(value).partition("=")
-        accepted = "; ".join(f"{name}=N, {words}" for name, words in ACCEPTED.items())
-        if kind not in ACCEPTED:
-            self.fail(f"there is no rule {kind!r}; accepted: {accepted}", param, ctx)
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit) < 1 << 31):
-            self.fail(f"{value!r} has no such limit; accepted: {accepted}", param, ctx)
-        return int(limit)
+        text = str(value)
+        kind, equals, limit = text.partition("=")
+        form = FORMS.get(kind)
+        if form is None:
+            forms = "; ".join(f"{name}=, {each.accepted}" for name, each in FORMS.items())
+            self.fail(f"there is no rule {kind!r}; accepted: {forms}", param, ctx)
+        if not equals:
+            self.fail(f"{text!r} has no `=` and no limit; accepted after {kind}= is {form.accepted}", param, ctx)
+        try:
+            return ShortRule(kind, form.read(limit), text)
+        except ValueError as error:
+            wrong = str(error)
+            said = f"{limit!r} {wrong}" if wrong[:1].islower() else wrong
+            self.fail(f"in {text!r}, {said}; accepted after {kind}= is {form.accepted}", param, ctx)

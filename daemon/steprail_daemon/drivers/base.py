@@ -38,6 +38,11 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     permission_mode: PermissionMode
     isolated_home: str = ""
+    plan_mode: bool = False
+    allowed_tools: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] = ()
+    #: Added to the agent's own instructions.
+    instructions: str = ""
 
 
 class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +70,7 @@ class CodecSettings(msgspec.Struct, frozen=True, kw_only=True):
     permission_mode: PermissionMode
     line_bytes: int
     resume: bool = False
+    plan_mode: bool = False
 
 
 class Codec(Protocol):
@@ -106,6 +112,14 @@ class Driver(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What the agent can do through this driver."""
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Which of `allowed_tools`, `disallowed_tools` and `instructions` the agent takes at its start."""
+
+    @property
+    def live_changes(self) -> frozenset[str]:
+        """What the agent takes while it runs: `model` by `SetModel`, `modes` by `SetPermissionMode`."""
 
     def probe_argv(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """Give the command line that makes the program tell its version and exit."""

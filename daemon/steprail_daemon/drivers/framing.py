@@ -2,11 +2,17 @@
 
 A line ends with LF or CRLF. Chunks of an unfinished line are kept in a list and joined once, so that a long line costs
 time in proportion to its length, however small the chunks are.
+
+And the JSON of a line, for programs that are not strict about text: lone surrogates, and bytes that are no UTF-8.
 """
 
 from __future__ import annotations
 
+import json
+
 import msgspec
+
+_decode_anything = msgspec.json.Decoder().decode
 
 
 class OverlongLine(msgspec.Struct, frozen=True):
@@ -92,3 +98,27 @@ class LineFramer:
         if line[-1:] == b"\r":
             line = line[:-1]
         return line if len(line) <= self._limit else OverlongLine(self._limit)
+
+
+def mended(line: bytes) -> bytes | None:
+    """Give the same JSON with U+FFFD for lone surrogates and for bytes that are no UTF-8; None if it is no JSON.
+
+    Node and Bun write a string that was cut inside a surrogate pair as a lone escape, and a tool's output may hold
+    bytes that are no UTF-8. Strict decoders refuse the whole line, which may be the one that the CLI waits at.
+    """
+    try:
+        text = json.dumps(json.loads(line.decode("utf-8", "replace")), ensure_ascii=False, separators=(",", ":"))
+        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        _decode_anything(whole)
+    except (ValueError, RecursionError, msgspec.DecodeError):
+        return None
+    return whole
+
+
+def text_of(line: bytes) -> str:
+    """Give the line as text that is JSON without lone surrogates; as it came, if it is that already."""
+    try:
+        _decode_anything(line)
+        return line.decode()
+    except (ValueError, RecursionError, msgspec.DecodeError):
+        return (mended(line) or b"null").decode()

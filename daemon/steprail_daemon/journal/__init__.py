@@ -3,8 +3,8 @@
 ## What it is
 
 One SQLite database in WAL mode with one writer. `application_id` is 0x7370726C ("sprl"), `user_version` is the
-version of the schema, now 1. A file with another application id is refused, so is a file of a newer version; an older
-one is brought up to date in one transaction before anything else is done with it (there is none older than 1). Text
+version of the schema, now 2. A file with another application id is refused, so is a file of a newer version; an older
+one is brought up to date in one transaction before anything else is done with it (version 1 had no blob_sessions). Text
 is UTF-8, numbers inside blobs are little-endian, tables are STRICT. `journal.db-wal` and `journal.db-shm` belong to
 the file: a copy without them is not a copy. Whoever restores a copy makes a new epoch, see below: commits after the
 copy are lost.
@@ -42,6 +42,7 @@ public API.
 | sessions | session_no (primary key), session_id (unique), last_seq: NULL until the session's last batch |
 | runs  | session_no and run_no (primary key), run_id (unique), first_seq, last_seq: NULL until the run ended |
 | blobs | blob_no (primary key), blob_id (unique): `sha256-` and the digest of data in hexadecimal, mime_type, data |
+| blob_sessions | blob_no and session_no (primary key): a batch of the session brought the blob |
 | life  | one row: epoch, boot_id, synchronous of the life that last opened the file; clean: 1 if it closed it |
 
 Batches of a session are gapless from the earliest that is kept: the first `first_seq` is 1, or larger where a prefix

@@ -37,6 +37,7 @@ class MemoryStore:
         self._session_numbers: dict[str, int] = {}
         self._runs: dict[str, RunRow] = {}
         self._blobs: dict[str, Blob] = {}
+        self._blob_sessions: dict[str, set[int]] = {}
         self._closed = False
 
     @property
@@ -108,6 +109,7 @@ class MemoryStore:
             self._end_run(session, batch)
         for blob in batch.blobs:
             self._blobs.setdefault(blob.blob_id, blob)
+            self._blob_sessions.setdefault(blob.blob_id, set()).add(batch.session_no)
 
     def _end_run(self, session: _Session, batch: Batch) -> None:
         run_id = next(run_id for run_id in session.run_ids if self._runs[run_id].run_no == batch.run_no)
@@ -178,6 +180,11 @@ class MemoryStore:
         if blob is None:
             return None
         return blob.data[offset : offset + max_bytes], len(blob.data), blob.mime_type
+
+    def blob_sessions(self, blob_id: str) -> frozenset[int]:
+        """See `Store.blob_sessions`."""
+        self._check_open()
+        return frozenset(self._blob_sessions.get(blob_id, ()))
 
     def close(self) -> None:
         """See `Store.close`."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sqlite3
 from pathlib import Path
 from typing import Final, Literal
 
-from steprail_daemon.journal.layout import LANES, STATEMENTS
+from steprail_daemon.journal.layout import LANES, STATEMENTS, unpack_key
+from steprail_daemon.journal.statements import NAME_BLOB
 from steprail_daemon.journal.store import JournalError, JournalUnusable
 
 APPLICATION_ID: Final = 0x7370726C
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 Synchronous = Literal["normal", "full"]
 
@@ -28,6 +30,13 @@ CREATE TABLE batches_{lane} (
     records BLOB,
     events BLOB NOT NULL
 ) STRICT"""
+
+_BLOB_SESSIONS = """
+CREATE TABLE blob_sessions (
+    blob_no INTEGER NOT NULL,
+    session_no INTEGER NOT NULL,
+    PRIMARY KEY (blob_no, session_no)
+) STRICT, WITHOUT ROWID"""
 
 _TABLES = (
     "CREATE TABLE sessions (session_no INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE, last_seq INTEGER) STRICT",
@@ -47,6 +56,7 @@ CREATE TABLE blobs (
     mime_type TEXT NOT NULL,
     data BLOB NOT NULL
 ) STRICT""",
+    _BLOB_SESSIONS,
     """
 CREATE TABLE life (
     epoch TEXT NOT NULL,
@@ -56,6 +66,8 @@ CREATE TABLE life (
 ) STRICT""",
 )
 
+
+_BLOB_ID: Final = re.compile(rb"sha256-[0-9a-f]{64}")
 
 #: Beginnings of the names of SQLite's errors that are about the machine.
 _PASSING: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_READONLY")
@@ -95,6 +107,8 @@ def open_for_writing(path: Path, synchronous: Synchronous, boot_id: str) -> tupl
         _set_journal_mode(connection)
         if new:
             _create(connection)
+        else:
+            _upgrade(connection)
         epoch = _begin_life(connection, synchronous, boot_id)
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -169,6 +183,27 @@ def _create(connection: sqlite3.Connection) -> None:
     for lane in range(LANES):
         connection.execute(_BATCHES.format(lane=lane))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Bring a file of version 1, which did not keep which sessions have a blob, to the present one."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(_BLOB_SESSIONS)
+    if connection.execute("SELECT 1 FROM blobs LIMIT 1").fetchone():
+        for lane in range(LANES):
+            for key, events in connection.execute(f"SELECT key, events FROM batches_{lane}"):  # noqa: S608
+                for blob_id in set(_BLOB_ID.findall(events)):
+                    connection.execute(NAME_BLOB, (unpack_key(key)[0], blob_id.decode()))
+    # Prompts are named by no event. Which session had which cannot be told any more, and all had the same owner.
+    connection.execute(
+        "INSERT INTO blob_sessions SELECT blob_no, session_no FROM blobs, sessions"
+        " WHERE blob_no NOT IN (SELECT blob_no FROM blob_sessions)"
+    )
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
 

@@ -16,8 +16,10 @@ thirds more per large one), cache size and memory mapping (no gain; an I/O error
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any, Final
 from zlib import crc32
 
@@ -38,11 +40,13 @@ from steprail_daemon.journal.layout import (
 from steprail_daemon.journal.schema import Synchronous, describe, end_life, open_for_writing, read_boot_id
 from steprail_daemon.journal.statements import (
     ADD_BLOB,
+    BLOB_SESSIONS,
     CLOSE_SESSION,
     END_RUN,
     FIRST,
     INSERT,
     LAST,
+    NAME_BLOB,
     OPEN_RUN,
     OPEN_SESSION,
     READ,
@@ -65,6 +69,8 @@ class SqliteStore:
     """A `Store` in the file `path`, made if it is not there. Whoever opens it holds the lock of the state directory.
 
     `busy_wait` is the longest wait for the writer's lock, in seconds. `boot_id` identifies this start of the machine.
+    `note_commit` is given the nanoseconds of each commit; it is called while an agent waits, so that it should be the
+    `append` of a list or deque and no function of Python.
 
     Raises:
         JournalError: the file is not a journal, of a newer version, damaged, or cannot be opened.
@@ -77,12 +83,14 @@ class SqliteStore:
         synchronous: Synchronous = "normal",
         busy_wait: float = 0.25,
         boot_id: str | None = None,
+        note_commit: Callable[[int], object] | None = None,
     ) -> None:
         self._path = path
         self._db, self._epoch = open_for_writing(path, synchronous, read_boot_id() if boot_id is None else boot_id)
         # One cursor for all inserts, so that none is made for each.
         self._execute = self._db.cursor().execute
         self._busy_wait = busy_wait
+        self._note_commit = note_commit or deque[int](maxlen=0).append
         self._checkpointer = Checkpointer(path)
         self._tails: dict[int, Tail] = {}
         self._closed = False
@@ -141,10 +149,12 @@ class SqliteStore:
             records,
             events,
         )
+        began = perf_counter_ns()
         try:
             self._execute(INSERT[session_no % LANES], row)
         except (sqlite3.Error, OverflowError) as error:
             self._insert_again(error, INSERT[session_no % LANES], row)
+        self._note_commit(perf_counter_ns() - began)
         tail.next_seq = last_seq + 1
         tail.sub = next_sub
 
@@ -157,10 +167,12 @@ class SqliteStore:
         events = batch.kinds + batch.ends + batch.wire
         key = pack_key(batch.session_no, batch.first_seq, LAST_SUB if batch.kinds else tail.sub)
         row = (key, batch.run_no, batch.last_seq, batch.at, checksum(batch.at, records, events), records, events)
+        began = perf_counter_ns()
         if has_edges(batch):
             self._insert_edges(batch, row)
         else:
             self._insert(INSERT[batch.session_no % LANES], row)
+        self._note_commit(perf_counter_ns() - began)
         tail.advance(batch)
         if batch.closes_session:
             self._tails.pop(batch.session_no, None)
@@ -205,6 +217,7 @@ class SqliteStore:
         execute(INSERT[batch.session_no % LANES], row)
         for blob in batch.blobs:
             execute(ADD_BLOB, (blob.blob_id, blob.mime_type, blob.data))
+            execute(NAME_BLOB, (batch.session_no, blob.blob_id))
         if batch.ends_run:
             execute(END_RUN, (batch.last_seq, batch.session_no, batch.run_no))
         if batch.closes_session:
@@ -371,6 +384,10 @@ class SqliteStore:
                 return blob.read(max_bytes), size, row[1]
         except sqlite3.Error as error:
             raise self._failure(error) from error
+
+    def blob_sessions(self, blob_id: str) -> frozenset[int]:
+        """See `Store.blob_sessions`."""
+        return frozenset(session_no for (session_no,) in self._all(BLOB_SESSIONS, (blob_id,)))
 
     def checkpoint(self, *, idle: bool = False) -> Checkpoint:
         """Move the write-ahead log into the file, see `Checkpointer.run`. May be called from any thread.

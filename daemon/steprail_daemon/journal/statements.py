@@ -39,5 +39,12 @@ RUN: Final = "SELECT run_id, session_no, run_no, first_seq, last_seq FROM runs"
 OPEN_SESSION: Final = "INSERT INTO sessions (session_no, session_id) VALUES (?, ?)"
 OPEN_RUN: Final = "INSERT INTO runs (session_no, run_no, run_id, first_seq) VALUES (?, ?, ?, ?)"
 ADD_BLOB: Final = "INSERT INTO blobs (blob_id, mime_type, data) VALUES (?, ?, ?) ON CONFLICT (blob_id) DO NOTHING"
+NAME_BLOB: Final = (
+    "INSERT INTO blob_sessions (session_no, blob_no) SELECT ?, blob_no FROM blobs WHERE blob_id = ?"
+    " ON CONFLICT DO NOTHING"
+)
+BLOB_SESSIONS: Final = (
+    "SELECT session_no FROM blob_sessions WHERE blob_no = (SELECT blob_no FROM blobs WHERE blob_id = ?)"
+)
 END_RUN: Final = "UPDATE runs SET last_seq = ? WHERE session_no = ? AND run_no = ?"
 CLOSE_SESSION: Final = "UPDATE sessions SET last_seq = ? WHERE session_no = ?"

@@ -147,5 +147,8 @@ class Store(Protocol):
     def read_blob(self, blob_id: str, offset: int, max_bytes: int) -> tuple[bytes, int, str] | None:
         """Give a part of a blob, the size of the whole, and its MIME type; None if there is no such blob."""
 
+    def blob_sessions(self, blob_id: str) -> frozenset[int]:
+        """Give the numbers of the sessions whose batches brought a blob; empty if there is no such blob."""
+
     def close(self) -> None:
         """Close the store cleanly. Further calls raise JournalError."""

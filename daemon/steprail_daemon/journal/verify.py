@@ -136,6 +136,7 @@ class _Check:
         self._guarded("table sessions", self._sessions_without_batches)
         self._guarded("table runs", self._runs_without_session)
         self._guarded("table blobs", self._blobs)
+        self._guarded("table blob_sessions", self._blob_sessions)
         return Report(
             sessions=self._count("sessions"),
             runs=self._count("runs"),
@@ -290,3 +291,19 @@ class _Check:
         for blob_id, data in self._db.execute("SELECT blob_id, data FROM blobs ORDER BY blob_no"):
             if blob_id != f"sha256-{hashlib.sha256(data).hexdigest()}":
                 self._report(f"blob {blob_id}", "does not match its digest")
+
+    def _blob_sessions(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 1:
+            # Made when a daemon opens the file.
+            return
+        statement = (
+            "SELECT blob_no, session_no FROM blob_sessions WHERE blob_no NOT IN (SELECT blob_no FROM blobs)"
+            " OR session_no NOT IN (SELECT session_no FROM sessions)"
+        )
+        for blob_no, session_no in self._db.execute(statement):
+            self._report(f"blob {blob_no} of session {session_no}", "has no row in table blobs or sessions")
+        for (blob_id,) in self._db.execute(
+            "SELECT blob_id FROM blobs WHERE blob_no NOT IN (SELECT blob_no FROM blob_sessions)"
+        ):
+            self._report(f"blob {blob_id}", "is of no session")

@@ -1,1 +1,4 @@
-"""Logs and metrics, moved by the core's events."""
+"""Logs, metrics and probes.
+
+Metrics are moved by the facts of the core, or through the `observe` that each room is handed.
+"""

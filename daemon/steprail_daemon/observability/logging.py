@@ -1,4 +1,7 @@
-"""The daemon's log: one line an event on stderr, JSON or for the eyes of people. Contents of runs are never in it."""
+"""The daemon's log: one line an event on stderr, JSON or for the eyes of people.
+
+Contents of runs are never in it, unless `logging.content` is set.
+"""
 
 from __future__ import annotations
 

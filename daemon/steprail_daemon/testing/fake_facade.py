@@ -45,9 +45,12 @@ from steprail_daemon.core.model import (
     VerdictOutcome,
 )
 from steprail_daemon.core.views import RunView, SessionView
+from steprail_daemon.engine.admission import admit_labels
 from steprail_daemon.engine.facade import (
+    LOCAL,
     AgentView,
     Blob,
+    Caller,
     ContinueRun,
     CreateSession,
     LimitsView,
@@ -143,6 +146,7 @@ class FakeFacade:
         self._runs: dict[str, RunView] = {}
         self._logs: dict[str, _Log] = {}
         self._blobs: dict[str, Blob] = {}
+        self._blob_tenants: dict[str, set[str]] = {}
         self._step_events: dict[str, list[bytes]] = {}
 
     # --- the facade -------------------------------------------------------------------------------------------------
@@ -162,7 +166,7 @@ class FakeFacade:
             AgentView("gone", "claude", "", "no such program", CAPABILITIES),
         ]
 
-    async def create_session(self, request: CreateSession) -> SessionView:
+    async def create_session(self, caller: Caller, request: CreateSession) -> SessionView:
         """See `Facade`."""
         if request.agent != "claude":
             raise Invalid("AGENT_UNKNOWN", f"there is no agent {request.agent!r}; accepted is claude", field="agent")
@@ -174,9 +178,9 @@ class FakeFacade:
             agent_session_id="",
             permission_mode=request.permission_mode or PermissionMode.ASK,
             model=request.model,
-            labels=request.labels,
-            tenant="default",
-            owner=request.identity,
+            labels=admit_labels(request.labels, caller.labels),
+            tenant=caller.tenant,
+            owner=caller.name,
             capabilities=CAPABILITIES,
             created_at=at,
             last_active_at=at,
@@ -188,27 +192,27 @@ class FakeFacade:
         view.state = SessionState.IDLE
         return view
 
-    def get_session(self, session_id: str) -> SessionView:
+    def get_session(self, caller: Caller, session_id: str) -> SessionView:
         """See `Facade`."""
         view = self._sessions.get(session_id)
-        if view is None:
+        if view is None or not caller.sees(view.tenant):
             raise NotFound("SESSION_NOT_FOUND", f"there is no session {session_id!r}", session_id=session_id)
         return view
 
-    def list_sessions(self) -> list[SessionView]:
+    def list_sessions(self, caller: Caller) -> list[SessionView]:
         """See `Facade`."""
-        return list(reversed(self._sessions.values()))
+        return [view for view in reversed(self._sessions.values()) if caller.sees(view.tenant)]
 
-    async def close_session(self, session_id: str, *, force: bool) -> SessionView:
+    async def close_session(self, caller: Caller, session_id: str, *, force: bool) -> SessionView:
         """See `Facade`."""
-        view = self.get_session(session_id)
+        view = self.get_session(caller, session_id)
         if view.active_run_id and not force:
             raise WrongState("SESSION_BUSY", f"session {session_id} has a live run", active_run_id=view.active_run_id)
         view.state = SessionState.CLOSED
         self._record(view, "", 0, records.SessionStateChanged(SessionState.CLOSED, SessionState.IDLE))
         return view
 
-    def start_run(self, request: StartRun) -> RunView:
+    async def start_run(self, caller: Caller, request: StartRun) -> RunView:
         """See `Facade`."""
         decider = request.decider
         spec = RunSpec(
@@ -221,14 +225,14 @@ class FakeFacade:
                 self._limits.stop_timeout_ns,
                 self._limits.abort_timeout_ns,
             ),
-            labels=request.labels,
+            labels=admit_labels(request.labels, caller.labels),
             request_id=request.request_id,
         )
-        return self._start(self.get_session(request.session_id), spec)
+        return self._start(self.get_session(caller, request.session_id), spec)
 
-    def continue_run(self, request: ContinueRun) -> RunView:
+    async def continue_run(self, caller: Caller, request: ContinueRun) -> RunView:
         """See `Facade`."""
-        before = self.get_run(request.run_id)
+        before = self.get_run(caller, request.run_id)
         spec = msgspec.structs.replace(
             before.spec,
             prompt=request.prompt or "Continue.",
@@ -237,87 +241,88 @@ class FakeFacade:
             continued_from=before.run_id,
             request_id=request.request_id,
         )
-        return self._start(self.get_session(before.session_id), spec)
+        return self._start(self.get_session(caller, before.session_id), spec)
 
-    def stop_run(self, run_id: str, *, identity: str, reason: str) -> RunView:
+    def stop_run(self, caller: Caller, run_id: str, *, reason: str) -> RunView:
         """See `Facade`."""
-        run = self.get_run(run_id)
+        run = self.get_run(caller, run_id)
         if not run.ended and run.stop_requested is None:
-            run.stop_requested = StopRequest(DecisionSource.OPERATOR, identity, reason, self.now())
+            run.stop_requested = StopRequest(DecisionSource.OPERATOR, caller.name, reason, self.now())
             pending = run.pending_decision
             if pending is not None:
                 self._decide(
-                    run, pending.step_id, DecisionAction.STOP, DecisionSource.OPERATOR, by=identity, why=reason
+                    run, pending.step_id, DecisionAction.STOP, DecisionSource.OPERATOR, by=caller.name, why=reason
                 )
         return run
 
-    def abort_run(self, run_id: str, *, identity: str, reason: str) -> RunView:
+    def abort_run(self, caller: Caller, run_id: str, *, reason: str) -> RunView:
         """See `Facade`. Who aborted and why shows nowhere."""
-        del identity, reason
-        run = self.get_run(run_id)
+        del reason
+        run = self.get_run(caller, run_id)
         if not run.ended:
             run.pending_decision = None
             self.end_run(run_id, RunState.ABORTED)
         return run
 
     def submit_decision(
-        self, run_id: str, step_id: str, action: DecisionAction | None, *, identity: str, reason: str, error: str
+        self, caller: Caller, run_id: str, step_id: str, action: DecisionAction | None, *, reason: str, error: str
     ) -> Decision:
         """See `Facade`."""
-        run = self.get_run(run_id)
+        run = self.get_run(caller, run_id)
         pending = run.pending_decision
         if pending is None or pending.step_id != step_id:
             raise WrongState(
                 "DECISION_NOT_PENDING", f"step {step_id!r} waits for no decision", run_id=run_id, step_id=step_id
             )
         chosen = DecisionAction.STOP if action is None else action
-        return self._decide(run, step_id, chosen, DecisionSource.CLIENT, by=identity, why=reason or error)
+        return self._decide(run, step_id, chosen, DecisionSource.CLIENT, by=caller.name, why=reason or error)
 
-    def get_run(self, run_id: str) -> RunView:
+    def get_run(self, caller: Caller, run_id: str) -> RunView:
         """See `Facade`."""
         run = self._runs.get(run_id)
-        if run is None:
+        if run is None or not caller.sees(self._sessions[run.session_id].tenant):
             raise NotFound("RUN_NOT_FOUND", f"there is no run {run_id!r}", run_id=run_id)
         return run
 
-    def list_runs(self, session_id: str) -> list[RunView]:
+    def list_runs(self, caller: Caller, session_id: str) -> list[RunView]:
         """See `Facade`."""
         if session_id:
-            self.get_session(session_id)
-        return [run for run in reversed(self._runs.values()) if session_id in ("", run.session_id)]
+            self.get_session(caller, session_id)
+        seen = [run for run in reversed(self._runs.values()) if caller.sees(self._sessions[run.session_id].tenant)]
+        return [run for run in seen if session_id in ("", run.session_id)]
 
-    def steps(self, run_id: str, after_number: int, limit: int) -> list[StoredStep]:
+    def steps(self, caller: Caller, run_id: str, after_number: int, limit: int) -> list[StoredStep]:
         """See `Facade`."""
-        run = self.get_run(run_id)
+        run = self.get_run(caller, run_id)
         found = list(enumerate(self._step_events[run_id], 1))[after_number : after_number + limit]
         return [StoredStep(number, event, run.decisions.get(run.steps[number - 1].step_id)) for number, event in found]
 
-    async def wait_run(self, run_id: str, *, attention: bool, timeout_ns: int) -> RunView:
+    async def wait_run(self, caller: Caller, run_id: str, *, attention: bool, timeout_ns: int) -> RunView:
         """See `Facade`."""
-        run = self.get_run(run_id)
+        run = self.get_run(caller, run_id)
         with anyio.move_on_after(timeout_ns / 1e9):
             while not (run.ended or (attention and run.needs_attention)):
                 await self._logs[run.session_id].changed.wait()
         return run
 
-    def watch_run(self, run_id: str, after_seq: int, epoch: str) -> Subscription:
+    def watch_run(self, caller: Caller, run_id: str, after_seq: int, epoch: str) -> Subscription:
         """See `Facade`."""
-        run = self.get_run(run_id)
+        run = self.get_run(caller, run_id)
         log = self._logs[run.session_id]
         self._check_cursor(log, after_seq, epoch)
         return _Subscription(log, after_seq, run_id, lambda: run.ended)
 
-    def watch_session(self, session_id: str, after_seq: int, epoch: str) -> Subscription:
+    def watch_session(self, caller: Caller, session_id: str, after_seq: int, epoch: str) -> Subscription:
         """See `Facade`."""
-        view = self.get_session(session_id)
+        view = self.get_session(caller, session_id)
         log = self._logs[session_id]
         self._check_cursor(log, after_seq, epoch)
         return _Subscription(log, after_seq, "", lambda: view.state is SessionState.CLOSED)
 
-    async def read_blob(self, blob_id: str, offset: int) -> AsyncIterator[tuple[bytes, int, int, str]]:
+    async def read_blob(self, caller: Caller, blob_id: str, offset: int) -> AsyncIterator[tuple[bytes, int, int, str]]:
         """See `Facade`."""
         blob = self._blobs.get(blob_id)
-        if blob is None:
+        if blob is None or not any(map(caller.sees, self._blob_tenants[blob_id])):
             raise NotFound("BLOB_NOT_FOUND", f"there is no blob {blob_id!r}", blob_id=blob_id)
         for start in range(offset, len(blob.data), _BLOB_PART):
             yield blob.data[start : start + _BLOB_PART], start, len(blob.data), blob.mime_type
@@ -326,12 +331,12 @@ class FakeFacade:
 
     def emit(self, run_id: str, event: events.PassiveEvent | records.Fact) -> None:
         """Record an event of a run."""
-        run = self.get_run(run_id)
-        self._record(self.get_session(run.session_id), run_id, run.step_count + 1, event)
+        run = self.get_run(LOCAL, run_id)
+        self._record(self.get_session(LOCAL, run.session_id), run_id, run.step_count + 1, event)
 
     def complete_step(self, run_id: str, *, output: str = "done", ask: bool = True) -> Step:
         """Complete a step; with `ask` a client is asked, else it is decided that the run goes on."""
-        run = self.get_run(run_id)
+        run = self.get_run(LOCAL, run_id)
         number = run.step_count + 1
         call_id = f"call-{number}"
         step = Step(
@@ -365,7 +370,7 @@ class FakeFacade:
         run.steps.append(records.StepSummary(number, step.step_id, ("read",), None, None, step.ended_at))
         self._step_events[run_id].append(b"")
         entry = self._record(
-            self.get_session(run.session_id), run_id, number, records.StepEnded(step, verdicts), wake=False
+            self.get_session(LOCAL, run.session_id), run_id, number, records.StepEnded(step, verdicts), wake=False
         )
         self._step_events[run_id][-1] = _event_of(entry)
         if ask:
@@ -376,8 +381,8 @@ class FakeFacade:
 
     def end_run(self, run_id: str, state: RunState, stop_reason: StopReason | None = None) -> None:
         """Let a run end."""
-        run = self.get_run(run_id)
-        session = self.get_session(run.session_id)
+        run = self.get_run(LOCAL, run_id)
+        session = self.get_session(LOCAL, run.session_id)
         previous, at = run.state, self.now()
         run.state, run.ended_at, run.stop_reason, session.active_run_id = state, at, stop_reason, ""
         self.emit_quietly(run_id, records.RunStateChanged(state, previous, at, stop_reason))
@@ -385,8 +390,8 @@ class FakeFacade:
 
     def emit_quietly(self, run_id: str, event: events.PassiveEvent | records.Fact) -> None:
         """Record an event that will be seen together with the next one."""
-        run = self.get_run(run_id)
-        self._record(self.get_session(run.session_id), run_id, run.step_count, event, wake=False)
+        run = self.get_run(LOCAL, run_id)
+        self._record(self.get_session(LOCAL, run.session_id), run_id, run.step_count, event, wake=False)
 
     def followers(self, session_id: str) -> int:
         """Count the streams that follow a session."""
@@ -452,7 +457,9 @@ class FakeFacade:
         log = self._logs[session.session_id]
         log.encoder.begin(self.now(), run_id, step_number)
         entry = log.encoder.encode(len(log.entries) + 1, event)
-        self._blobs.update((blob.blob_id, blob) for blob in log.encoder.take_blobs())
+        for blob in log.encoder.take_blobs():
+            self._blobs[blob.blob_id] = blob
+            self._blob_tenants.setdefault(blob.blob_id, set()).add(session.tenant)
         log.entries.append((KINDS[type(event)], entry, run_id))
         session.last_seq = len(log.entries)
         if wake:

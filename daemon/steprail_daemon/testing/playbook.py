@@ -1,7 +1,8 @@
 """Conversations with a run: events in, commands out, whole objects compared.
 
     play = Playbook(spec)
-    play.hears(PromptSent("p1")).says()
+    play.hears(TurnCame(capabilities)).says(Emit(RunTurnCame()))
+    play.hears(PromptSent("p1")).says(...)
     play.hears(PromptConfirmed("p1")).says(Emit(...), StartTimer(...))
     play.ends_in(RunState.RUNNING)
 
@@ -42,9 +43,9 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 class Playbook:
     """One conversation with one run."""
 
-    def __init__(self, spec: RunSpec, *, steps_before: int = 0) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         self.at = BEGIN
-        self.run, self.commands = Run.create(RUN_ID, SESSION_ID, spec, BEGIN, steps_before=steps_before)
+        self.run, self.commands = Run.create(RUN_ID, SESSION_ID, spec, BEGIN)
         #: Rows of the table that were used: state, class of event, state afterwards.
         self.visited: set[tuple[RunState, type, RunState]] = set()
         self.facts: list[Fact] = []

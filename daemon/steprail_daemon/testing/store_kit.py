@@ -393,6 +393,19 @@ def a_blob_is_stored_once(make: MakeStore) -> None:
 
 
 @_check
+def the_sessions_of_a_blob_are_known(make: MakeStore) -> None:
+    """Each that brought it, once."""
+    store, _ = _filled(make)
+    blob, other = make_blob(b"content"), make_blob(b"other")
+    store.append(make_batch(1, 7, (b"e",), run_no=1, blobs=(blob, other)))
+    store.append(make_batch(1, 8, (b"e",), run_no=1, blobs=(blob,)))
+    store.append(make_batch(2, 1, (b"e",), opens_session="ses_b", blobs=(blob,)))
+    assert store.blob_sessions(blob.blob_id) == {1, 2}
+    assert store.blob_sessions(other.blob_id) == {1}
+    assert store.blob_sessions("sha256-" + "0" * 64) == frozenset()
+
+
+@_check
 def a_refused_batch_leaves_nothing(make: MakeStore) -> None:
     """No session, run or blob of it."""
     store, batches = _filled(make)
@@ -401,6 +414,7 @@ def a_refused_batch_leaves_nothing(make: MakeStore) -> None:
     refused(store, make_batch(1, 7, (b"e",), run_no=2, opens_run="run_a", blobs=(blob,)))
     assert store.run("run_b") is None
     assert store.read_blob(blob.blob_id, 0, 10) is None
+    assert store.blob_sessions(blob.blob_id) == frozenset()
     assert [batch.first_seq for batch in store.read(1, 0, 1 << 20)] == [1, 4, 6]
     assert list(store.records(1)) == [(0, batches[1].records), (1, batches[2].records)]
 
@@ -425,6 +439,7 @@ def a_closed_store_says_so(make: MakeStore) -> None:
         lambda: store.records(1),
         lambda: store.unpublished(1),
         lambda: store.read_blob("sha256-" + "0" * 64, 0, 1),
+        lambda: store.blob_sessions("sha256-" + "0" * 64),
     ]
     for call in calls:
         try:

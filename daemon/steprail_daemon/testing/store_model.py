@@ -29,6 +29,7 @@ class StoreHistory(RuleBasedStateMachine):
         self.store = self.make()
         self.model: dict[int, _ModelSession] = {}
         self.blobs: dict[str, Blob] = {}
+        self.blob_sessions: dict[str, set[int]] = {}
 
     def make(self) -> Store:
         """Make an empty store."""
@@ -117,7 +118,9 @@ class StoreHistory(RuleBasedStateMachine):
         session = data.draw(st.sampled_from(self._live()))
         blobs = tuple(map(make_blob, contents))
         self._commit(session, events=(b"blob",), blobs=blobs)
-        self.blobs.update((blob.blob_id, blob) for blob in blobs)
+        for blob in blobs:
+            self.blobs[blob.blob_id] = blob
+            self.blob_sessions.setdefault(blob.blob_id, set()).add(session.row.session_no)
 
     @precondition(lambda self: self._live())
     @rule(data=st.data(), offset=st.sampled_from([-2, -1, 1, 7]))
@@ -166,6 +169,7 @@ class StoreHistory(RuleBasedStateMachine):
             assert self.store.earliest_seq(number) == 1
         for blob in self.blobs.values():
             assert self.store.read_blob(blob.blob_id, 0, 1000) == (blob.data, len(blob.data), blob.mime_type)
+            assert self.store.blob_sessions(blob.blob_id) == self.blob_sessions[blob.blob_id]
 
     def teardown(self) -> None:
         """Close the store."""

@@ -60,13 +60,34 @@ def test_the_file_names_its_format(path: Path) -> None:
     connection.close()
 
 
+def test_a_file_of_version_1_learns_which_sessions_have_a_blob(path: Path) -> None:
+    store, blob, lone = opened(path), make_blob(b"b" * 100), make_blob(b"lone")
+    event = b"event of " + blob.blob_id.encode()
+    for session_no in (2, 66):
+        session_id = f"ses_{session_no}"
+        store.append(make_batch(session_no, 1, (event,), opens_session=session_id, blobs=(blob, lone)))
+    store.append(make_batch(3, 1, (b"no blob",), opens_session="ses_3"))
+    store.close()
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE blob_sessions")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+
+    for _ in range(2):
+        store = SqliteStore(path)
+        assert store.blob_sessions(blob.blob_id) == {2, 66}
+        assert store.blob_sessions(lone.blob_id) == {1, 2, 3, 66}
+        store.close()
+
+
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
     opened(path).close()
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(JournalError, match=f"version {SCHEMA_VERSION + 1}, this program knows versions up to 1"):
+    words = f"version {SCHEMA_VERSION + 1}, this program knows versions up to {SCHEMA_VERSION}"
+    with pytest.raises(JournalError, match=words):
         SqliteStore(path)
     with pytest.raises(JournalError, match="version"):
         verify(path)

@@ -120,6 +120,9 @@ def test_a_journal_in_use_is_checked_with_what_is_still_in_the_log(tmp_path: Pat
         ("UPDATE sessions SET last_seq = 5 WHERE session_no = 1", "session 1", "closed at 5, its batches end at 6"),
         ("INSERT INTO sessions VALUES (3, 'ses_c', NULL)", "session 3", "is open and has no batches"),
         ("UPDATE blobs SET data = x'00'", "blob sha256-", "digest"),
+        ("DELETE FROM blob_sessions", "blob sha256-", "of no session"),
+        ("INSERT INTO blob_sessions VALUES (1, 9)", "blob 1 of session 9", "no row in table"),
+        ("INSERT INTO blob_sessions VALUES (9, 1)", "blob 9 of session 1", "no row in table"),
         ("DROP TABLE batches_2", "table batches_2", "cannot be read"),
     ],
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from steprail_daemon.cli.client import Control, Daemon, Message
+from steprail_daemon.cli.rules import ShortRule
 
 RUN = {"run_id": "run_1", "session_id": "ses_1", "state": "RUN_STATE_RUNNING"}
 
@@ -77,22 +78,24 @@ class FakeDaemon(Daemon):
         self._note(f"close {session_id} force={force}")
         return {"session_id": session_id, "state": "SESSION_STATE_CLOSED"}
 
-    async def start_run(self, session_id: str, prompt: str, limits: Sequence[int]) -> Message:
-        self._note(f"start {prompt!r} on {session_id} until {list(limits)}")
+    async def start_run(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> Message:
+        self._note(f"start {prompt!r} on {session_id} until {list(rules)}")
         return dict(RUN)
 
-    async def continue_run(self, run_id: str, prompt: str, limits: Sequence[int] | None) -> Message:
-        self._note(f"continue {run_id} {prompt!r} until {limits if limits is None else list(limits)}")
+    async def continue_run(self, run_id: str, prompt: str, rules: Sequence[ShortRule] | None) -> Message:
+        self._note(f"continue {run_id} {prompt!r} until {rules if rules is None else list(rules)}")
         return dict(RUN)
 
     @asynccontextmanager
-    async def control_new(self, session_id: str, prompt: str, limits: Sequence[int]) -> AsyncIterator[Control]:
-        self._note(f"control {prompt!r} on {session_id} until {list(limits)}")
+    async def control_new(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> AsyncIterator[Control]:
+        self._note(f"control {prompt!r} on {session_id} until {list(rules)}")
         assert self.control is not None
         yield self.control
 
     @asynccontextmanager
-    async def control_continued(self, run_id: str, prompt: str, limits: Sequence[int] | None) -> AsyncIterator[Control]:
+    async def control_continued(
+        self, run_id: str, prompt: str, rules: Sequence[ShortRule] | None
+    ) -> AsyncIterator[Control]:
         self._note(f"control after {run_id}")
         assert self.control is not None
         yield self.control

@@ -38,7 +38,7 @@ def test_run_makes_a_session_of_the_first_available_agent_here(
     daemon = FakeDaemon(agents=[{"name": "a"}, {"name": "b", "available": True}], ends_as=ended("STOPPED"))
     result = invoke(daemon, "run", "--stop-when", "steps=1", "--stop-when", "steps=3", "Do it")
     assert result.exit_code == 10
-    assert daemon.asked == [f"session of b in {tmp_path}", "start 'Do it' on ses_1 until [1, 3]"]
+    assert daemon.asked == [f"session of b in {tmp_path}", "start 'Do it' on ses_1 until [steps=1, steps=3]"]
 
 
 def test_run_passes_agent_directory_and_mode(invoke: Invoke, tmp_path: Path) -> None:
@@ -59,21 +59,11 @@ def test_run_leaves_it_to_the_daemon_to_say_why_no_agent_is_available(invoke: In
     assert (result.exit_code, result.stderr) == (1, "steprail: the daemon's configuration names no agent\n")
 
 
-@pytest.mark.parametrize(
-    ("rule", "said"),
-    [
-        ("tokens=5", "there is no rule 'tokens'; accepted: steps=N, a number of steps, 1 or more, such as steps=3"),
-        ("steps", "'steps' has no such limit; accepted: steps=N"),
-        ("steps=0", "'steps=0' has no such limit"),
-        ("steps=-1", "'steps=-1' has no such limit"),
-        ("steps=x", "'steps=x' has no such limit"),
-    ],
-)
-def test_a_rule_that_does_not_act_here_is_refused_with_what_is_accepted(rule: str, said: str, invoke: Invoke) -> None:
+def test_a_rule_that_is_none_is_refused_with_what_is_accepted(invoke: Invoke) -> None:
     daemon = FakeDaemon()
-    result = invoke(daemon, "run", "--stop-when", rule, "Hi")
+    result = invoke(daemon, "run", "--stop-when", "steps=0", "Hi")
     assert result.exit_code == 2
-    assert said in " ".join(result.stderr.split())
+    assert "in 'steps=0', '0' is out of range; accepted after steps= is" in " ".join(result.stderr.split())
     assert daemon.asked == []
 
 
@@ -96,7 +86,7 @@ def test_continue_takes_over_no_rules_unless_told(invoke: Invoke) -> None:
     assert invoke(daemon, "continue", "run_0", "--same-rules").exit_code == 0
     assert daemon.asked == [
         "continue run_0 '' until []",
-        "continue run_0 'Go' until [2]",
+        "continue run_0 'Go' until [steps=2]",
         "continue run_0 '' until None",
     ]
     assert invoke(daemon, "continue", "run_0", "--same-rules", "--stop-when", "steps=2").exit_code == 2
@@ -189,11 +179,14 @@ def test_a_refusal_is_one_sentence_with_its_reason(invoke: Invoke) -> None:
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("address", ["nowhere", "unix:run/x.sock", "unix://host/x.sock", "unix:", "127.0.0.1:4711"])
-def test_an_address_that_is_no_socket_is_wrong_usage(
-    address: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = f"{address!r} is no address; accepted: unix: and an absolute path, as in unix:/run/steprail.sock\n"
+@pytest.mark.parametrize(
+    "address", ["nowhere", "unix:run/x.sock", "unix://host/x.sock", "unix:", "127.0.0.1:", "a b:1", ":4711"]
+)
+def test_an_address_of_no_form_is_wrong_usage(address: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (
+        f"{address!r} is no address; accepted: unix: and an absolute path, as in unix:/run/steprail.sock, or a host "
+        "with a port, as in 127.0.0.1:7443\n"
+    )
     for arguments in (["runs"], ["run", "Hi"]):
         result = invoke(FakeDaemon(), *arguments, "--address", address)
         assert result.exit_code == 2
@@ -204,8 +197,10 @@ def test_an_address_that_is_no_socket_is_wrong_usage(
     assert result.stderr.endswith(f"\nError: Invalid value for $STEPRAIL_ADDRESS: {said}")
 
 
-@pytest.mark.parametrize("address", ["unix:/run/x.sock", "unix:///run/x.sock"])
-def test_a_socket_is_an_address_in_both_forms(address: str, invoke: Invoke) -> None:
+@pytest.mark.parametrize(
+    "address", ["unix:/run/x.sock", "unix:///run/x.sock", "127.0.0.1:7443", "[::1]:7", "box.local:7"]
+)
+def test_a_socket_and_a_host_with_a_port_are_addresses(address: str, invoke: Invoke) -> None:
     assert invoke(FakeDaemon(), "agents", "--address", address).exit_code == 0
 
 

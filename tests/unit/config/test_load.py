@@ -1,5 +1,6 @@
 """Layers, their order, and where each value came from."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,12 @@ def test_without_anything_the_built_in_defaults_hold(tmp_path: Path, monkeypatch
     config = loaded.config
     assert config.server.listen == ("unix:/run/user/7/steprail/steprail.sock",)
     assert config.server.workspace_roots == (str(tmp_path),)
-    assert config.agents == {"claude": Agent(command=("claude",), environment=AgentEnvironment())}
+    builtin = (sys.executable, "-P", "-m", "steprail_scripted")
+    assert config.agents == {
+        "claude": Agent(command=("claude",), environment=AgentEnvironment(pass_=("ANTHROPIC_API_KEY",))),
+        "autohand": Agent("autohand", ("autohand",), environment=AgentEnvironment(pass_=())),
+        "scripted": Agent("scripted", builtin, environment=AgentEnvironment(pass_=())),
+    }
     assert (config.limits.max_steps, config.limits.hard_timeout_ns) == (200, 6 * 3600 * SECOND)
     assert (config.limits.line_bytes, config.limits.prompt_bytes) == (64 << 20, 16 << 20)
     assert config.processes.worker_backoff_ns == (SECOND // 2, 30 * SECOND)
@@ -59,6 +65,13 @@ def test_agents_of_the_file_replace_the_built_in_one(loader: Loader) -> None:
     loaded = loader.load('[agents.coder]\ndriver = "claude"\n')
     assert list(loaded.config.agents) == ["coder"]
     assert loaded.config.agents["coder"].command == ("claude",)
+
+
+def test_what_an_agent_does_not_name_follows_from_its_driver(loader: Loader) -> None:
+    agents = loader.load('[agents.demo]\ndriver = "scripted"\n[agents.a]\ndriver = "autohand"\n').config.agents
+    assert agents["demo"].command == (sys.executable, "-P", "-m", "steprail_scripted")
+    assert agents["a"].command == ("autohand",)
+    assert agents["demo"].environment.pass_ == agents["a"].environment.pass_ == ()
 
 
 def test_variables_without_a_double_underscore_are_not_taken_for_keys(loader: Loader) -> None:

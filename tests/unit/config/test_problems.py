@@ -6,6 +6,7 @@ import pytest
 from tests.unit.config.conftest import USER, Loader
 
 from steprail_daemon.config.load import ConfigError, load_config
+from steprail_daemon.config.schema import Config, children
 
 SPAN = 'a number with a unit (ms, s, m, h) such as "250ms", "0.5s", "10m" or "6h"'
 
@@ -23,9 +24,8 @@ def test_an_unknown_key_is_named_with_the_nearest_and_all_accepted_ones(loader: 
 
 
 def test_an_unknown_section_is_an_unknown_key(loader: Loader) -> None:
-    assert only(loader.problems("\n[budgets.month]\nx = 1\n")) == (
-        "steprail.toml:2: budgets: unknown key; accepted: version, server, limits, processes, journal, drain, agents, "
-        "logging"
+    assert only(loader.problems("\n[unheard.of]\nx = 1\n")) == (
+        f"steprail.toml:2: unheard: unknown key; accepted: {', '.join(children(Config))}"
     )
 
 
@@ -70,10 +70,13 @@ def test_an_unknown_flag_is_a_problem(flag: str, said: str, loader: Loader) -> N
         ('limits.line_bytes = "1MB"', ':1: limits.line_bytes: "1MB" has the unknown unit "MB"; accepted: '),
         ('limits.prompt_bytes = "17MiB"', ':1: limits.prompt_bytes: "17MiB" is out of range; accepted: '),
         (
-            'server.listen = ["127.0.0.1:7443"]',
-            ':1: server.listen: entry 1: "127.0.0.1:7443" is no Unix socket, and this version serves nothing else; '
-            "accepted: a list of 1 to 8 entries, each of them unix: and an absolute path of at most 107 bytes",
+            'server.listen = ["example.com:7443"]',
+            ':1: server.listen: entry 1: "example.com" is no IP address; accepted: a list of 1 to 8 entries, each of '
+            "them unix: and an absolute path of at most 107 bytes, or an IP address (or localhost) with a port, such ",
         ),
+        ('server.listen = ["dns:x"]', 'entry 1: "dns:x" is neither a Unix socket nor an IP address with a port; '),
+        ('server.listen = ["127.0.0.1:0"]', ":1: server.listen: entry 1: 0 is no port; accepted: "),
+        ('server.listen = ["[::1]:70000"]', ":1: server.listen: entry 1: 70000 is no port; accepted: "),
         ('server.listen = ["unix:a.sock"]', ':1: server.listen: entry 1: the path in "unix:a.sock" is not absolute; '),
         ("server.listen = []", ":1: server.listen: it has 0 entries; accepted: a list of 1 to 8 entries, "),
         ('server.listen = "unix:/a"', ':1: server.listen: "unix:/a" is not a list; accepted: '),

@@ -25,7 +25,9 @@ def plan(
 
 
 def test_every_driver_is_registered_under_its_own_name() -> None:
-    assert {name: driver.name for name, driver in DRIVERS.items()} == {"claude": "claude"}
+    assert {name: driver.name for name, driver in DRIVERS.items()} == {
+        name: name for name in ("claude", "autohand", "scripted")
+    }
 
 
 def test_the_configured_command_comes_first_and_the_protocol_after_it() -> None:

@@ -11,13 +11,13 @@ from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Daemon, Message
 from steprail_daemon.cli.follow import follow_asking, follow_new, output_for
 from steprail_daemon.cli.options import address_option, json_option
-from steprail_daemon.cli.rules import StopWhen
+from steprail_daemon.cli.rules import HELP, ShortRule, StopWhen
 
 
 @click.command("continue")
 @click.argument("run_id", metavar="RUN")
 @click.argument("prompt", required=False, default="")
-@click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help="Stop at a boundary: steps=N.")
+@click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help=HELP)
 @click.option("--same-rules", is_flag=True, help="Stop by the rules of the run before.")
 @click.option("--ask", is_flag=True, help="Ask me at every step boundary whether to go on.")
 @address_option
@@ -26,7 +26,7 @@ def command(
     *,
     run_id: str,
     prompt: str,
-    stop_when: tuple[int, ...],
+    stop_when: tuple[ShortRule, ...],
     same_rules: bool,
     ask: bool,
     address: str | None,

@@ -15,7 +15,7 @@ from steprail_daemon.cli.client import Control, Daemon, Message
 from steprail_daemon.cli.follow import follow_asking, follow_new, output_for
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.problems import Problem
-from steprail_daemon.cli.rules import StopWhen
+from steprail_daemon.cli.rules import HELP, ShortRule, StopWhen
 
 MODES = ("ask", "accept_edits", "read_only", "bypass")
 
@@ -33,7 +33,7 @@ MODES = ("ask", "accept_edits", "read_only", "bypass")
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Directory to work in; by default this one.",
 )
-@click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help="Stop at a boundary: steps=N.")
+@click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help=HELP)
 @click.option("--ask", is_flag=True, help="Ask me at every step boundary whether to go on.")
 @click.option("--permission-mode", type=click.Choice(MODES), help="What the agent may do without asking.")
 @address_option
@@ -43,7 +43,7 @@ def command(
     prompt: str,
     agent: str,
     directory: Path,
-    stop_when: tuple[int, ...],
+    stop_when: tuple[ShortRule, ...],
     ask: bool,
     permission_mode: str | None,
     address: str | None,

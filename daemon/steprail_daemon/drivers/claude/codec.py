@@ -34,7 +34,7 @@ from steprail_daemon.drivers.claude import wire
 from steprail_daemon.drivers.claude.messages import MainMessages
 from steprail_daemon.drivers.claude.tools import add_tool_results, tool_kind, tool_started
 from steprail_daemon.drivers.claude.turns import TurnReader
-from steprail_daemon.drivers.framing import LineFramer, OverlongLine
+from steprail_daemon.drivers.framing import LineFramer, OverlongLine, text_of
 
 #: Seconds that the CLI waits for the answer at a boundary. The default is 600, and it dies when they are over.
 HOOK_TIMEOUT_S: Final = 86_400
@@ -401,7 +401,7 @@ class ClaudeCodec:
         events.append(ProtocolFailed(f"the agent wrote {line.problem}"))
 
     def _pass_on(self, vendor_type: str, raw: bytes, events: list[AgentEvent]) -> None:
-        events.append(RawReceived(vendor_type, wire.text_of(raw.strip())))
+        events.append(RawReceived(vendor_type, text_of(raw.strip())))
 
 
 def _permission_asked(request_id: str, request: wire.CanUseTool) -> PermissionAsked:

@@ -36,6 +36,16 @@ class ClaudeDriver:
         """Exact steps with usage for each, cost for each run, and resume."""
         return _CAPABILITIES
 
+    @property
+    def options(self) -> frozenset[str]:
+        """None yet."""
+        return frozenset()
+
+    @property
+    def live_changes(self) -> frozenset[str]:
+        """None yet."""
+        return frozenset()
+
     def probe_argv(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """Ask for the version."""
         return (*command, "--version")

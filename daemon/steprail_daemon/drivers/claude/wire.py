@@ -6,11 +6,12 @@ which is not always its first member. Unknown members are skipped; what has no s
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+
+from steprail_daemon.drivers.framing import mended
 
 _EMPTY_OBJECT: Final = Raw(b"{}")
 
@@ -311,7 +312,6 @@ _ESSENTIAL = frozenset({"control_request", "control_response", "control_cancel_r
 decode_line = _decode = msgspec.json.Decoder(Line).decode
 _decode_odd_request = msgspec.json.Decoder(OddRequestLine).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
-_decode_anything = msgspec.json.Decoder().decode
 decode_initialize = msgspec.json.Decoder(InitializeAnswer).decode
 
 
@@ -329,30 +329,6 @@ def read_line(line: bytes) -> Line | OddRequestLine | UnknownLine | UnreadableLi
         return _decode(whole)
     except msgspec.ValidationError as error:
         return _read_odd(whole, error)
-
-
-def mended(line: bytes) -> bytes | None:
-    """Give the same JSON with U+FFFD for lone surrogates and for bytes that are no UTF-8; None if it is no JSON.
-
-    Node and Bun write a string that was cut inside a surrogate pair as a lone escape, and a tool's output may hold
-    bytes that are no UTF-8. Strict decoders refuse the whole line, which may be the one that the CLI waits at.
-    """
-    try:
-        text = json.dumps(json.loads(line.decode("utf-8", "replace")), ensure_ascii=False, separators=(",", ":"))
-        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-        _decode_anything(whole)
-    except (ValueError, RecursionError, msgspec.DecodeError):
-        return None
-    return whole
-
-
-def text_of(line: bytes) -> str:
-    """Give the line as text that is JSON without lone surrogates; as it came, if it is that already."""
-    try:
-        _decode_anything(line)
-        return line.decode()
-    except (ValueError, RecursionError, msgspec.DecodeError):
-        return (mended(line) or b"null").decode()
 
 
 def _read_odd(line: bytes, error: msgspec.ValidationError) -> OddRequestLine | UnknownLine | UnreadableLine:

@@ -10,7 +10,7 @@ from steprail_daemon.journal.memory import MemoryStore
 
 def main() -> int:
     """Serve as `steprail_daemon.daemon` does."""
-    setattr(daemon, "open_store", lambda _loaded: MemoryStore())  # noqa: B010  of another type than the real one
+    setattr(daemon, "open_store", lambda _loaded, _note_commit: MemoryStore())  # noqa: B010  of another type than the real one
     return daemon.main()
 
 

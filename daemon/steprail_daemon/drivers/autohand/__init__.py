@@ -1,0 +1,1 @@
+"""The Autohand CLI as a subprocess, held at `stepEnd` of its JSON-RPC mode; the built-in agent speaks the same."""

@@ -1,0 +1,140 @@
+"""The built daemon on TCP: tokens, TLS, a reload, and the command line as its client."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.framework.certificates import Authority
+from tests.framework.daemon import STEPRAIL, Daemon, short_directory
+from tests.integration.cli.conftest import FAKE_CLAUDE, LIMIT, Steprail
+
+TOKEN, NEXT = "a-token-of-somebody", "another-token-of-somebody"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class TcpDaemon(Daemon):
+    """A daemon on its socket and on TCP, with one identity."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, FAKE_CLAUDE)
+        self.tcp = f"127.0.0.1:{free_port()}"
+        self.token_file = root / "tokens"
+        self.authority = Authority(root, "root")
+        pair = self.authority.give("daemon", "IP:127.0.0.1")
+        self.write_tokens(TOKEN)
+        self.config.write_text(
+            self.config.read_text().replace(
+                f'listen = ["{self.address}"]', f'listen = ["{self.address}", "{self.tcp}"]'
+            )
+            + f'[server.tls]\ncert = "{pair.cert}"\nkey = "{pair.key}"\n'
+            + f'[[identities]]\nname = "somebody"\ntoken_file = "{self.token_file}"\nrole = "operator"\n'
+        )
+
+    def write_tokens(self, *tokens: str) -> None:
+        self.token_file.write_text("\n".join(tokens))
+        self.token_file.chmod(0o600)
+
+    def client(self, token_file: Path) -> Steprail:
+        """Give commands that come over TCP."""
+        environment = {
+            **self.environment,
+            "STEPRAIL_ADDRESS": self.tcp,
+            "STEPRAIL_TOKEN_FILE": str(token_file),
+            "STEPRAIL_TLS_ROOTS": str(self.authority.roots),
+        }
+        return Steprail(environment, self.workspace)
+
+    def reload(self, *expected: str) -> None:
+        """Ask for a reload and wait until the log has said each of these since."""
+        seen = self.log.stat().st_size
+        os.kill(self.pid, signal.SIGHUP)
+
+        async def said() -> None:
+            with anyio.fail_after(LIMIT):
+                # A file that grows has no event to wait for.
+                while not all(words in self.log.read_text()[seen:] for words in expected):  # noqa: ASYNC110
+                    await anyio.sleep(0.02)
+
+        anyio.run(said)
+
+
+@pytest.fixture
+def tcp() -> Iterator[TcpDaemon]:
+    with short_directory() as directory:
+        daemon = TcpDaemon(directory)
+        try:
+            anyio.run(daemon.start)
+            yield daemon
+        finally:
+            daemon.stop()
+
+
+def test_the_command_line_comes_over_tcp_with_a_token_that_is_rotated_by_a_reload(tcp: TcpDaemon) -> None:
+    handed_out = tcp.root / "handed-out"
+    handed_out.write_text(TOKEN)
+    steprail = tcp.client(handed_out)
+    assert steprail.run("sessions").returncode == 0
+
+    tcp.write_tokens(NEXT)
+    tcp.reload("1 identities and their tokens", "certificates, unchanged")
+
+    refused = steprail.run("sessions")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == "steprail: the token is of no identity, or not any more (TOKEN_INVALID)\n"
+    handed_out.write_text(NEXT)
+    assert steprail.run("sessions").returncode == 0
+
+
+def test_a_reload_takes_up_identities_and_says_what_needs_a_restart(tcp: TcpDaemon) -> None:
+    second = tcp.root / "second"
+    second.write_text(NEXT)
+    second.chmod(0o600)
+    assert tcp.client(second).run("sessions").returncode == 1
+
+    entry = f'[[identities]]\nname = "second"\ntoken_file = "{second}"\n[limits]\nmax_steps = 3\n'
+    tcp.config.write_text(tcp.config.read_text() + entry)
+    tcp.reload("2 identities and their tokens", "changed, and needs a restart: limits.max_steps")
+
+    assert tcp.client(second).run("sessions").returncode == 0
+
+
+def test_a_door_that_is_open_to_others_without_tls_fails_the_start(daemon: Daemon) -> None:
+    tokens = daemon.root / "tokens"
+    tokens.write_text(TOKEN)
+    entry = f'[[identities]]\nname = "somebody"\ntoken_file = "{tokens}"\n'
+    daemon.config.write_text(daemon.config.read_text() + entry)
+
+    done = subprocess.run(
+        [STEPRAIL, "serve", "--listen", "0.0.0.0:7443"],
+        env=daemon.environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+    assert done.returncode == 78
+    assert "server.listen: 0.0.0.0:7443 can be reached from other machines and server.tls.cert is empty" in done.stderr
+
+
+def test_a_token_file_that_cannot_be_used_fails_the_start(daemon: Daemon) -> None:
+    entry = f'[[identities]]\nname = "somebody"\ntoken_file = "{daemon.root}/absent"\n'
+    daemon.config.write_text(daemon.config.read_text() + entry)
+
+    done = subprocess.run(
+        [STEPRAIL, "serve"], env=daemon.environment, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+
+    assert done.returncode == 78
+    assert f"identities.1.token_file: {daemon.root}/absent cannot be read: No such file or directory" in done.stderr
