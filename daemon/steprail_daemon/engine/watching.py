@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
+
+import anyio.lowlevel
 
 from steprail_daemon.core.errors import Invalid, NotFound, OutOfRange
 from steprail_daemon.engine.broker import FeedSubscription
@@ -96,7 +97,7 @@ class Watching(Registry):
             offset += len(data)
             if offset >= size or not data:
                 return
-            await asyncio.sleep(0)
+            await anyio.lowlevel.checkpoint()
 
 
 def _of_session(runner: SessionRunner, after_seq: int) -> FeedSubscription:

@@ -9,12 +9,11 @@ import sqlite3
 from pathlib import Path
 from typing import Final, Literal
 
-from steprail_daemon.journal.layout import LANES, STATEMENTS, unpack_key
-from steprail_daemon.journal.statements import NAME_BLOB
+from steprail_daemon.journal.layout import LANES, MAX_SEQ, STATEMENTS, unpack_key
 from steprail_daemon.journal.store import JournalError, JournalUnusable
 
 APPLICATION_ID: Final = 0x7370726C
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 Synchronous = Literal["normal", "full"]
 
@@ -31,12 +30,48 @@ CREATE TABLE batches_{lane} (
     events BLOB NOT NULL
 ) STRICT"""
 
-_BLOB_SESSIONS = """
+#: As version 2 made it.
+_BLOB_SESSIONS_2 = """
 CREATE TABLE blob_sessions (
     blob_no INTEGER NOT NULL,
     session_no INTEGER NOT NULL,
     PRIMARY KEY (blob_no, session_no)
 ) STRICT, WITHOUT ROWID"""
+
+_BLOB_SESSIONS = f"""
+CREATE TABLE blob_sessions (
+    blob_no INTEGER NOT NULL,
+    session_no INTEGER NOT NULL,
+    last_seq INTEGER NOT NULL DEFAULT {MAX_SEQ},
+    PRIMARY KEY (blob_no, session_no)
+) STRICT, WITHOUT ROWID"""
+
+#: What version 3 added.
+_TABLES_3 = (
+    "CREATE INDEX blobs_of_session ON blob_sessions (session_no, last_seq)",
+    """
+CREATE TABLE kept (
+    key INTEGER PRIMARY KEY,
+    run_no INTEGER NOT NULL,
+    last_seq INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    records BLOB NOT NULL
+) STRICT""",
+    """
+CREATE TABLE requests (
+    request_no INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    caller TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    method TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    result TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    UNIQUE (tenant, caller, request_id)
+) STRICT""",
+    "CREATE TABLE deleted_sessions (session_no INTEGER PRIMARY KEY, swept INTEGER NOT NULL) STRICT",
+)
 
 _TABLES = (
     "CREATE TABLE sessions (session_no INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE, last_seq INTEGER) STRICT",
@@ -64,6 +99,12 @@ CREATE TABLE life (
     synchronous TEXT NOT NULL,
     clean INTEGER NOT NULL
 ) STRICT""",
+    *_TABLES_3,
+)
+
+_NAME_BLOB_2 = (
+    "INSERT INTO blob_sessions (session_no, blob_no) SELECT ?, blob_no FROM blobs WHERE blob_id = ?"
+    " ON CONFLICT DO NOTHING"
 )
 
 
@@ -188,24 +229,34 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
-    """Bring a file of version 1, which did not keep which sessions have a blob, to the present one."""
+    """Bring a file of an earlier version to the present one, in one transaction."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute(_BLOB_SESSIONS)
+    if version == 1:
+        _upgrade_to_2(connection)
+    # Where a blob was brought is not known of files before version 3; it goes with the whole of the session's history.
+    connection.execute(f"ALTER TABLE blob_sessions ADD COLUMN last_seq INTEGER NOT NULL DEFAULT {MAX_SEQ}")
+    for statement in _TABLES_3:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _upgrade_to_2(connection: sqlite3.Connection) -> None:
+    """Add which sessions have a blob."""
+    connection.execute(_BLOB_SESSIONS_2)
     if connection.execute("SELECT 1 FROM blobs LIMIT 1").fetchone():
         for lane in range(LANES):
             for key, events in connection.execute(f"SELECT key, events FROM batches_{lane}"):  # noqa: S608
                 for blob_id in set(_BLOB_ID.findall(events)):
-                    connection.execute(NAME_BLOB, (unpack_key(key)[0], blob_id.decode()))
+                    connection.execute(_NAME_BLOB_2, (unpack_key(key)[0], blob_id.decode()))
     # Prompts are named by no event. Which session had which cannot be told any more, and all had the same owner.
     connection.execute(
         "INSERT INTO blob_sessions SELECT blob_no, session_no FROM blobs, sessions"
         " WHERE blob_no NOT IN (SELECT blob_no FROM blob_sessions)"
     )
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    connection.execute("COMMIT")
 
 
 def _begin_life(connection: sqlite3.Connection, synchronous: Synchronous, boot_id: str) -> str:

@@ -15,8 +15,9 @@ READ: Final = [
     for lane in range(LANES)
 ]
 RECORDS: Final = [
-    f"SELECT key, run_no, records FROM batches_{lane}"  # noqa: S608
-    " WHERE key > ? AND key <= ? AND records IS NOT NULL ORDER BY key LIMIT ?"
+    "SELECT key, run_no, records FROM kept WHERE key > ?1 AND key <= ?2 UNION ALL"  # noqa: S608
+    f" SELECT key, run_no, records FROM batches_{lane} WHERE key > ?1 AND key <= ?2 AND records IS NOT NULL"
+    " ORDER BY key LIMIT ?3"
     for lane in range(LANES)
 ]
 UNPUBLISHED: Final = [
@@ -39,12 +40,37 @@ RUN: Final = "SELECT run_id, session_no, run_no, first_seq, last_seq FROM runs"
 OPEN_SESSION: Final = "INSERT INTO sessions (session_no, session_id) VALUES (?, ?)"
 OPEN_RUN: Final = "INSERT INTO runs (session_no, run_no, run_id, first_seq) VALUES (?, ?, ?, ?)"
 ADD_BLOB: Final = "INSERT INTO blobs (blob_id, mime_type, data) VALUES (?, ?, ?) ON CONFLICT (blob_id) DO NOTHING"
+#: `WHERE` ends the SELECT, or SQLite would take ON for the constraint of a join.
 NAME_BLOB: Final = (
-    "INSERT INTO blob_sessions (session_no, blob_no) SELECT ?, blob_no FROM blobs WHERE blob_id = ?"
-    " ON CONFLICT DO NOTHING"
+    "INSERT INTO blob_sessions (session_no, last_seq, blob_no) SELECT ?, ?, blob_no FROM blobs WHERE blob_id = ?"
+    " ON CONFLICT DO UPDATE SET last_seq = excluded.last_seq"
 )
+#: The links of a session that was deleted may still be there.
 BLOB_SESSIONS: Final = (
-    "SELECT session_no FROM blob_sessions WHERE blob_no = (SELECT blob_no FROM blobs WHERE blob_id = ?)"
+    "SELECT session_no FROM blob_sessions JOIN sessions USING (session_no)"
+    " WHERE blob_no = (SELECT blob_no FROM blobs WHERE blob_id = ?)"
+)
+BLOB: Final = (
+    "SELECT blob_no, mime_type FROM blobs WHERE blob_id = ? AND EXISTS"
+    " (SELECT 1 FROM blob_sessions JOIN sessions USING (session_no) WHERE blob_sessions.blob_no = blobs.blob_no)"
 )
 END_RUN: Final = "UPDATE runs SET last_seq = ? WHERE session_no = ? AND run_no = ?"
+ADD_REQUEST: Final = (
+    "INSERT OR REPLACE INTO requests (tenant, caller, request_id, method, digest, result, at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+REQUESTS: Final = (
+    "SELECT request_no, tenant, caller, request_id, method, digest, result, at FROM requests"
+    " WHERE request_no > ? AND at >= ? ORDER BY request_no LIMIT ?"
+)
+DELETED: Final = "SELECT 1 FROM deleted_sessions WHERE session_no = ?"
+DELETE_SESSION: Final = (
+    "DELETE FROM sessions WHERE session_no = ?",
+    "DELETE FROM runs WHERE session_no = ?",
+    "INSERT INTO deleted_sessions VALUES (?, 0)",
+)
+LAST_SESSION_NO: Final = (
+    "SELECT max(coalesce((SELECT max(session_no) FROM sessions), 0),"
+    " coalesce((SELECT max(session_no) FROM deleted_sessions), 0))"
+)
 CLOSE_SESSION: Final = "UPDATE sessions SET last_seq = ? WHERE session_no = ?"

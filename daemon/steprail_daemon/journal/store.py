@@ -10,7 +10,11 @@ returns, the batch survives the death of every process (and with `synchronous = 
 
 A batch without events is allowed if it has records, so that facts can be committed before their events are made; both
 kinds of batch are equally cheap. `unpublished` finds what a crash between the two left. Sessions are numbered 1, 2, 3
-... over the store's life, runs within a session likewise; both numbers are given by the caller, the single writer.
+... over the store's life, runs within a session likewise; both numbers are given by the caller, the single writer. The
+number of a session that was deleted is never used again.
+
+A store may forget the oldest events of a session, a prefix of whole batches, to keep within its bounds; it keeps their
+records, without what nobody can read any more. `earliest_seq` tells what is left.
 """
 
 from __future__ import annotations
@@ -27,6 +31,22 @@ class Blob(msgspec.Struct, frozen=True):
     blob_id: str
     mime_type: str
     data: bytes
+
+
+class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that was carried out: who made it under which id, and what a repetition is answered with.
+
+    `method` names the call, `digest` tells its body from others, `result` is the id of what it made or meant. `at` is
+    the time of its commit in Unix nanoseconds.
+    """
+
+    tenant: str
+    caller: str
+    request_id: str
+    method: str
+    digest: bytes
+    result: str
+    at: int
 
 
 class Batch(msgspec.Struct, kw_only=True, gc=False):
@@ -54,6 +74,8 @@ class Batch(msgspec.Struct, kw_only=True, gc=False):
     #: Set in the last batch of a session.
     closes_session: bool = False
     blobs: tuple[Blob, ...] = ()
+    #: The request that the batch carries out, or begins to; one of the same caller and id before it is replaced.
+    request: RequestRow | None = None
 
 
 class SessionRow(msgspec.Struct, frozen=True):
@@ -107,6 +129,32 @@ class Store(Protocol):
             JournalError: the store could not be written. Either way nothing of the batch was.
         """
 
+    def delete_session(self, session_no: int, request: RequestRow | None = None) -> None:
+        """Remove a session with its runs, batches, and the blobs that no other session has; `request` asked for it.
+
+        It is gone when this returns, whatever its state was; the space may be freed later.
+
+        Raises:
+            BatchRefused: there is no such session.
+            JournalError: the store could not be written, and nothing was removed.
+        """
+
+    def remember(self, request: RequestRow) -> None:
+        """Keep a request that was carried out without a commit of its own; one of the same caller and id is replaced.
+
+        Raises:
+            JournalError: the store could not be written.
+        """
+
+    def requests(self, since: int) -> Iterator[RequestRow]:
+        """Give the requests that were carried out at `since`, Unix nanoseconds, or later, in the order of commits.
+
+        Older ones may be given too, or be forgotten.
+        """
+
+    def last_session_no(self) -> int:
+        """Give the highest number that a session has or had; 0 if there was none."""
+
     def read(self, session_no: int, after_seq: int, max_bytes: int) -> list[Batch]:
         """Give whole batches with events after `after_seq`, oldest first.
 
@@ -118,10 +166,10 @@ class Store(Protocol):
         """
 
     def earliest_seq(self, session_no: int) -> int:
-        """Give the first sequence number that is still kept, or `last_seq + 1` if there is none."""
+        """Give the sequence number of the first event that is kept, or `last_seq + 1` if none is."""
 
     def sessions(self) -> Iterator[SessionRow]:
-        """Give every session, by number."""
+        """Give every session that was not deleted, by number."""
 
     def session(self, session_id: str) -> SessionRow | None:
         """Find a session by its public id."""
@@ -133,7 +181,10 @@ class Store(Protocol):
         """Give the runs of a session, by number."""
 
     def records(self, session_no: int) -> Iterator[tuple[int, bytes]]:
-        """Give `run_no` and records of every batch of a session that has some, oldest first."""
+        """Give `run_no` and records of every batch of a session that has some, oldest first.
+
+        Those of a prefix that was removed are among them; of its steps they have no texts any more.
+        """
 
     def unpublished(self, session_no: int) -> list[tuple[int, int, bytes]]:
         """Give `run_no`, `at` and records of the batches after the session's last one with events, oldest first.

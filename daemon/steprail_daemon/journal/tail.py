@@ -95,7 +95,14 @@ class Tail:
 
 def has_edges(batch: Batch) -> bool:
     """Tell whether a batch brings more than events and records."""
-    return bool(batch.opens_run or batch.ends_run or batch.blobs or batch.opens_session or batch.closes_session)
+    return bool(
+        batch.opens_run
+        or batch.ends_run
+        or batch.request is not None
+        or batch.blobs
+        or batch.opens_session
+        or batch.closes_session
+    )
 
 
 def new_tail(batch: Batch) -> Tail:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from steprail.v1 import agents_pb2
-from steprail_daemon.engine.facade import Facade
+from steprail_daemon.core.stops.expression_view import VERSION as VIEW_VERSION
+from steprail_daemon.engine.facade import DrainPhase, Facade
 from steprail_daemon.service import resources
 from steprail_daemon.service.calls import Call, Calls
+from steprail_daemon.service.fields import timestamp
 from steprail_daemon.service.pages import Page
 
 
@@ -15,7 +17,7 @@ class AgentService:
     def __init__(self, facade: Facade, calls: Calls) -> None:
         self._facade = facade
         self._calls = calls
-        self._start_time = resources.timestamp(facade.now())
+        self._start_time = timestamp(facade.now())
 
     async def list_agents(self, request: agents_pb2.ListAgentsRequest, _: Call) -> agents_pb2.ListAgentsResponse:
         """Give the configured agents, by name."""
@@ -33,8 +35,9 @@ class AgentService:
             version=resources.VERSION,
             limits=resources.server_limits(self._facade.limits()),
             agents=[resources.agent(view) for view in views],
-            draining=self._calls.draining,
+            cel_view_version=VIEW_VERSION,
+            draining=self._calls.draining or self._facade.drain_status().phase is not DrainPhase.NOT_DRAINING,
             start_time=self._start_time,
-            time=resources.timestamp(self._facade.now()),
+            time=timestamp(self._facade.now()),
         )
         return agents_pb2.GetServerInfoResponse(server_info=info)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
-
-from steprail.v1 import decisions_pb2, errors_pb2, rules_pb2
+from steprail.v1 import decisions_pb2, errors_pb2, events_pb2, rules_pb2
 from steprail_daemon.core.model import (
     Permission,
     PermissionAlternative,
@@ -14,27 +11,16 @@ from steprail_daemon.core.model import (
     QuestionItem,
     QuestionItemAnswer,
 )
-from steprail_daemon.service.bounds import MAX_TEXT_BYTES, NAME, REASON, TITLE, beginning, identifier, mended
+from steprail_daemon.core.records import PermissionResolved, QuestionResolved
+from steprail_daemon.service.bounds import MAX_TEXT_BYTES, NAME, REASON, TITLE, identifier, mended
 from steprail_daemon.service.contents import Contents
+from steprail_daemon.service.fields import duration, short, timestamp
 
 MAX_ITEMS = 8
 MAX_OPTIONS = 32
+#: Arguments of a permission up to this size, in bytes, are given in any list, however many there are.
+ARGUMENTS_KEPT = 4 * 1024
 _DESCRIPTION = 512
-
-
-def short(text: str, limit: int) -> str:
-    """Give a text that came from outside, within its bound in bytes of UTF-8."""
-    return beginning(mended(text).encode(), limit).decode()
-
-
-def timestamp(nanoseconds: int) -> Timestamp:
-    """Give a time."""
-    return Timestamp(seconds=nanoseconds // 1_000_000_000, nanos=nanoseconds % 1_000_000_000)
-
-
-def duration(nanoseconds: int) -> Duration:
-    """Give a span."""
-    return Duration(seconds=nanoseconds // 1_000_000_000, nanos=nanoseconds % 1_000_000_000)
 
 
 def json_text(text: str, contents: Contents) -> errors_pb2.Text:
@@ -113,7 +99,7 @@ def item_answer(value: QuestionItemAnswer) -> decisions_pb2.QuestionItemAnswer:
     )
 
 
-def answer(value: PermissionAnswer | None) -> decisions_pb2.PermissionAnswer:
+def answer(value: PermissionAnswer | None) -> decisions_pb2.PermissionAnswer.ValueType:
     """Give an answer to a permission; UNSPECIFIED if nobody gave one."""
     return decisions_pb2.PermissionAnswer.ValueType(value or 0)
 
@@ -123,3 +109,26 @@ def alternative(value: PermissionAlternative) -> decisions_pb2.PermissionAlterna
     if value.command is not None:
         return decisions_pb2.PermissionAlternative(command=short(value.command, MAX_TEXT_BYTES))
     return decisions_pb2.PermissionAlternative(arguments_json=short(value.arguments_json or "", MAX_TEXT_BYTES))
+
+
+def resolved_permission(fact: PermissionResolved) -> events_pb2.PermissionResolved:
+    """Tell how a permission was resolved."""
+    return events_pb2.PermissionResolved(
+        permission_id=identifier(fact.permission_id),
+        answer=answer(fact.answer),
+        alternative=None if fact.alternative is None else alternative(fact.alternative),
+        source=decisions_pb2.ResolutionSource.ValueType(fact.source),
+        identity=short(fact.identity, NAME),
+        reason=short(fact.reason, REASON),
+    )
+
+
+def resolved_question(fact: QuestionResolved) -> events_pb2.QuestionResolved:
+    """Tell how a question was resolved."""
+    return events_pb2.QuestionResolved(
+        question_id=identifier(fact.question_id),
+        answers=[item_answer(item) for item in fact.answers or ()],
+        declined=fact.answers is None,
+        source=decisions_pb2.ResolutionSource.ValueType(fact.source),
+        identity=short(fact.identity, NAME),
+    )

@@ -56,6 +56,11 @@ class Contents:
             return self._cut(data, b"", JSON)
         return _whole(data)
 
+    def keep_json(self, text: str) -> None:
+        """Keep JSON whole although it may not be cut here: where there is less room it will be."""
+        data = text.encode()
+        self._blobs[blob_id(data)] = Blob(blob_id(data), JSON, data)
+
     def take(self) -> tuple[Blob, ...]:
         """Give and forget the wholes."""
         if not self._blobs:

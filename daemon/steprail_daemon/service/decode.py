@@ -6,44 +6,21 @@ where it is used: rules by their kinds, prompts by the driver, numbers against t
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from steprail.v1 import decisions_pb2, rules_pb2, runs_pb2, sessions_pb2
+from steprail.v1 import decisions_pb2, rules_pb2, runs_pb2
 from steprail_daemon.core.errors import Invalid
-from steprail_daemon.core.model import (
-    DecisionAction,
-    OnTimeout,
-    PermissionMode,
-)
-from steprail_daemon.engine.facade import ContinueRun, CreateSession, DeciderRequest, LimitsRequest, StartRun
+from steprail_daemon.core.model import DecisionAction, OnDisconnect, OnTimeout, QueueMode
+from steprail_daemon.engine.facade import NO_GUIDANCE, ContinueRun, DeciderRequest, Guidance, LimitsRequest, StartRun
 from steprail_daemon.service import checks
-from steprail_daemon.service.bounds import NAME, REASON
+from steprail_daemon.service.bounds import ID, MAX_TEXT_BYTES, NAME, REASON
 from steprail_daemon.service.rules import stop_rules
 from steprail_daemon.service.unsupported import refuse_unsupported
 
 MAX_PROMPT_PARTS: Final = 256
-
-
-def create_session(request: sessions_pb2.CreateSessionRequest) -> CreateSession:
-    """Read a request for a session.
-
-    Raises:
-        Invalid: FIELD_INVALID.
-        WrongState: CAPABILITY_MISSING.
-    """
-    refuse_unsupported(request)
-    if not request.agent:
-        raise checks.invalid("agent", "is required")
-    if not request.cwd:
-        raise Invalid("CWD_INVALID", "cwd is required: an absolute path", field="cwd")
-    mode = request.permission_mode
-    return CreateSession(
-        agent=checks.text("agent", request.agent, NAME),
-        cwd=checks.text("cwd", request.cwd, REASON),
-        labels=checks.labels("labels", request.labels),
-        permission_mode=checks.choice("permission_mode", mode, PermissionMode, None) if mode else None,
-        model=checks.printable("model", request.model, NAME),
-    )
+_ACTIONS: Final = {int(action): action for action in DecisionAction}
+#: A reason of so many characters is within its bound, whatever they are.
+_SHORT_REASON: Final = REASON // 4
 
 
 def start_run(request: runs_pb2.StartRunRequest) -> StartRun:
@@ -53,13 +30,14 @@ def start_run(request: runs_pb2.StartRunRequest) -> StartRun:
         Invalid: FIELD_INVALID, PROMPT_INVALID, RULE_INVALID.
         WrongState: CAPABILITY_MISSING.
     """
-    refuse_unsupported(request)
     return StartRun(
         session_id=checks.identifier("session_id", request.session_id),
         prompt=prompt(request.prompt),
         stop_rules=stop_rules("stop_rules", request.stop_rules),
         decider=decider(request.decider),
         limits=limits(request.limits),
+        queue=checks.choice("queue", request.queue, QueueMode, QueueMode.REJECT),
+        allow_inexact_stop=request.allow_inexact_stop,
         labels=checks.labels("labels", request.labels),
         request_id=checks.request_id(request.request_id),
     )
@@ -72,7 +50,6 @@ def continue_run(request: runs_pb2.ContinueRunRequest) -> ContinueRun:
         Invalid: FIELD_INVALID, PROMPT_INVALID, RULE_INVALID.
         WrongState: CAPABILITY_MISSING.
     """
-    refuse_unsupported(request)
     rules = request.stop_rules.rules
     own_rules = request.HasField("stop_rules")
     return ContinueRun(
@@ -82,6 +59,8 @@ def continue_run(request: runs_pb2.ContinueRunRequest) -> ContinueRun:
         inherit_decider=not request.HasField("decider"),
         decider=decider(request.decider),
         limits=limits(request.limits) if request.HasField("limits") else None,
+        queue=checks.choice("queue", request.queue, QueueMode, QueueMode.REJECT),
+        allow_inexact_stop=request.allow_inexact_stop if request.HasField("allow_inexact_stop") else None,
         labels=checks.labels("labels", request.labels),
         request_id=checks.request_id(request.request_id),
     )
@@ -116,19 +95,22 @@ def decider(message: decisions_pb2.Decider) -> DeciderRequest | None:
 
     Raises:
         Invalid: FIELD_INVALID.
-        WrongState: CAPABILITY_MISSING.
     """
-    refuse_unsupported(message, "decider")
     modes = decisions_pb2.DeciderMode
     if message.mode in (modes.DECIDER_MODE_UNSPECIFIED, modes.DECIDER_MODE_NO_DECIDER):
-        if message.HasField("timeout") or message.on_timeout:
-            raise checks.invalid("decider.mode", "must be DECIDER_MODE_CLIENT where timeout or on_timeout is set")
+        others = [field.name for field, _ in message.ListFields() if field.name != "mode"]
+        if others:
+            raise checks.invalid("decider.mode", f"must be DECIDER_MODE_CLIENT where {others[0]} is set")
         return None
     if message.mode != modes.DECIDER_MODE_CLIENT:
         accepted = "DECIDER_MODE_NO_DECIDER, DECIDER_MODE_CLIENT"
         raise checks.invalid("decider.mode", f"is {message.mode}; accepted are {accepted}")
-    timeout = checks.span("decider.timeout", message.timeout) if message.HasField("timeout") else None
-    return DeciderRequest(timeout, checks.choice("decider.on_timeout", message.on_timeout, OnTimeout, OnTimeout.STOP))
+    return DeciderRequest(
+        _span("decider", message, "timeout"),
+        checks.choice("decider.on_timeout", message.on_timeout, OnTimeout, OnTimeout.STOP),
+        checks.choice("decider.on_disconnect", message.on_disconnect, OnDisconnect, OnDisconnect.WAIT),
+        _span("decider", message, "disconnect_grace"),
+    )
 
 
 def limits(message: rules_pb2.RunLimits) -> LimitsRequest:
@@ -136,30 +118,63 @@ def limits(message: rules_pb2.RunLimits) -> LimitsRequest:
 
     Raises:
         Invalid: FIELD_INVALID.
-        WrongState: CAPABILITY_MISSING.
     """
-    refuse_unsupported(message, "limits")
     return LimitsRequest(
         max_steps=message.max_steps if message.HasField("max_steps") else None,
-        hard_timeout_ns=(
-            checks.span("limits.hard_timeout", message.hard_timeout) if message.HasField("hard_timeout") else None
-        ),
+        hard_timeout_ns=_span("limits", message, "hard_timeout"),
+        permission_timeout_ns=_span("limits", message, "permission_timeout"),
+        queue_timeout_ns=_span("limits", message, "queue_timeout"),
     )
 
 
-def decision(request: runs_pb2.SubmitDecisionRequest) -> tuple[str, DecisionAction | None, str, str]:
-    """Read a decision: step id, action (None with an error), reason, and the client's error.
+def _span(path: str, message: decisions_pb2.Decider | rules_pb2.RunLimits, field: str) -> int | None:
+    """Give a span in nanoseconds; None if it is not set."""
+    if not message.HasField(field):  # type: ignore[arg-type]
+        return None
+    return checks.span(f"{path}.{field}", getattr(message, field))
+
+
+class Choice(NamedTuple):
+    """A decision as it is asked for: `action` None with the client's `error`."""
+
+    step_id: str
+    action: DecisionAction | None
+    reason: str = ""
+    error: str = ""
+    guidance: Guidance = NO_GUIDANCE
+
+
+def decision(request: runs_pb2.SubmitDecisionRequest) -> Choice:
+    """Read a decision.
 
     Raises:
         Invalid: FIELD_INVALID.
-        WrongState: CAPABILITY_MISSING.
     """
-    refuse_unsupported(request)
-    step_id = checks.identifier("step_id", request.step_id)
-    reason = checks.reason(request.reason)
-    action, error = request.action, request.error
-    if not error:
-        return step_id, checks.choice("action", action, DecisionAction, None), reason, ""
-    if action:
+    step_id, action, reason, error = request.step_id, request.action, request.reason, request.error
+    known = _ACTIONS.get(action)
+    if (
+        known is not None
+        and 0 < len(step_id) <= ID
+        and step_id.isascii()
+        and len(reason) <= _SHORT_REASON
+        and not (error or request.guidance or request.model)
+    ):
+        # Nearly all are like this, and an agent waits: one look instead of a call for each field.
+        return Choice(step_id, known, reason)
+    step_id = checks.identifier("step_id", step_id)
+    reason = checks.reason(reason)
+    chosen = None if error else checks.choice("action", action, DecisionAction, None)
+    if error and action:
         raise checks.invalid("action", "must be left UNSPECIFIED where error is set")
-    return step_id, None, reason, checks.text("error", error, REASON)
+    return Choice(step_id, chosen, reason, checks.text("error", error, REASON), _guidance(request, chosen))
+
+
+def _guidance(request: runs_pb2.SubmitDecisionRequest, action: DecisionAction | None) -> Guidance:
+    """Read what goes to the agent with a decision."""
+    guidance = Guidance(
+        checks.text("guidance", request.guidance, MAX_TEXT_BYTES), checks.printable("model", request.model, NAME)
+    )
+    if guidance != NO_GUIDANCE and action is not DecisionAction.CONTINUE:
+        field = "guidance" if guidance.text else "model"
+        raise checks.invalid(field, "is only accepted with DECISION_ACTION_CONTINUE")
+    return guidance

@@ -28,7 +28,8 @@ from steprail_daemon.core.errors import (
     Unavailable,
     WrongState,
 )
-from steprail_daemon.service.bounds import NAME, TITLE, beginning, mended
+from steprail_daemon.service.bounds import NAME, TITLE
+from steprail_daemon.service.fields import short
 
 DOMAIN: Final = "steprail"
 
@@ -68,7 +69,7 @@ def status_of(error: StepRailError) -> status_pb2.Status:
     """Give the status with its details. Texts are kept short: all of it travels in one header of at most 8 KiB."""
     return status_pb2.Status(
         code=code_of(error).value[0],
-        message=_short(error.message, TITLE),
+        message=short(error.message, TITLE),
         details=[_packed(_info(error)), *further_details(error)],
     )
 
@@ -84,7 +85,7 @@ def rejection(error: StepRailError, request_id: str) -> runs_pb2.ControlRejected
     return runs_pb2.ControlRejected(
         code=code_of(error).value[0],
         reason=error.reason,
-        message=_short(error.message, TITLE),
+        message=short(error.message, TITLE),
         metadata=_metadata(error),
         details=further_details(error),
         request_id=request_id,
@@ -95,14 +96,14 @@ def further_details(error: StepRailError) -> list[any_pb2.Any]:
     """Give the details beside `ErrorInfo`."""
     details: list[message.Message] = []
     # The status has the message; here it is only repeated.
-    description = _short(error.message, NAME)
+    description = short(error.message, NAME)
     if error.field:
         bad = error_details_pb2.BadRequest()
-        bad.field_violations.add(field=_short(error.field, NAME), description=description, reason=error.reason)
+        bad.field_violations.add(field=short(error.field, NAME), description=description, reason=error.reason)
         details.append(bad)
     if isinstance(error, NotFound):
         kind = error.reason.removesuffix("_NOT_FOUND").lower()
-        name = _short(error.metadata.get(f"{kind}_id", ""), NAME)
+        name = short(error.metadata.get(f"{kind}_id", ""), NAME)
         details.append(error_details_pb2.ResourceInfo(resource_type=kind, resource_name=name, description=description))
     if isinstance(error, WrongState):
         failed = error_details_pb2.PreconditionFailure()
@@ -120,15 +121,11 @@ def _info(error: StepRailError) -> error_details_pb2.ErrorInfo:
 
 
 def _metadata(error: StepRailError) -> dict[str, str]:
-    return {key: _short(value, NAME) for key, value in error.metadata.items()}
+    return {key: short(value, NAME) for key, value in error.metadata.items()}
 
 
 def _subject(error: StepRailError) -> str:
-    return next((_short(value, NAME) for value in error.metadata.values()), "")
-
-
-def _short(text: str, limit: int) -> str:
-    return beginning(mended(text).encode(), limit).decode()
+    return next((short(value, NAME) for value in error.metadata.values()), "")
 
 
 def _packed(detail: message.Message) -> any_pb2.Any:

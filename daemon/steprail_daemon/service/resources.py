@@ -5,15 +5,14 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Final
 
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from steprail.v1 import agents_pb2, decisions_pb2, events_pb2, rules_pb2, runs_pb2, sessions_pb2, steps_pb2
-from steprail_daemon.core.model import Decider, Decision, PendingDecision, RunLimits, RunSpec, SessionState
+from steprail_daemon.core.model import Decider, Decision, RunLimits, RunSpec, SessionState
 from steprail_daemon.core.replay import spans_at
+from steprail_daemon.core.stops.expressions import MAX_SOURCE_BYTES
+from steprail_daemon.core.usage import further_cost, further_usage
 from steprail_daemon.core.views import RunView, SessionView
 from steprail_daemon.engine.facade import AgentView, LimitsView, StoredStep
-from steprail_daemon.service import values
+from steprail_daemon.service import values, waiting
 from steprail_daemon.service.bounds import (
     MAX_STEP_BYTES,
     MAX_TEXT_BYTES,
@@ -26,6 +25,7 @@ from steprail_daemon.service.bounds import (
 from steprail_daemon.service.capabilities import capabilities_message
 from steprail_daemon.service.checks import MAX_LABELS
 from steprail_daemon.service.contents import blob_id
+from steprail_daemon.service.fields import duration, optional_timestamp, short, timestamp
 from steprail_daemon.service.pages import MAX_PAGE
 from steprail_daemon.service.request_ids import RETENTION_NS
 from steprail_daemon.service.rules import stop_rule
@@ -34,24 +34,9 @@ MAX_MESSAGE_BYTES: Final = 1024 * 1024
 VERSION: Final = version("steprail-daemon")
 
 
-def timestamp(nanoseconds: int) -> Timestamp:
-    """Give a time."""
-    return Timestamp(seconds=nanoseconds // 1_000_000_000, nanos=nanoseconds % 1_000_000_000)
-
-
-def duration(nanoseconds: int) -> Duration:
-    """Give a span."""
-    return Duration(seconds=nanoseconds // 1_000_000_000, nanos=nanoseconds % 1_000_000_000)
-
-
-def short(text: str, limit: int) -> str:
-    """Give a text that came from an agent, within its bound."""
-    return beginning(mended(text).encode(), limit).decode()
-
-
-def session(view: SessionView) -> sessions_pb2.Session:
-    """Give a `Session`."""
-    return sessions_pb2.Session(
+def session(view: SessionView, live: RunView | None = None) -> sessions_pb2.Session:
+    """Give a `Session`. `live` is the run whose turn it is."""
+    message = sessions_pb2.Session(
         session_id=view.session_id,
         agent=view.agent,
         tenant=view.tenant,
@@ -63,13 +48,25 @@ def session(view: SessionView) -> sessions_pb2.Session:
         agent_session_id=short(view.agent_session_id, NAME),
         capabilities=capabilities_message(view.capabilities),
         permission_mode=sessions_pb2.PermissionMode.ValueType(view.permission_mode),
+        plan_mode=view.plan_mode,
         model=short(view.model, NAME),
         active_run_id=view.active_run_id,
+        queued_run_ids=view.queued_run_ids,
+        queue_held=view.queue_held,
         epoch=view.epoch,
         last_seq=view.last_seq,
         create_time=timestamp(view.created_at),
         last_active_time=timestamp(view.last_active_at),
     )
+    # What a run uses counts from the moment on at which the agent has its prompt.
+    spends = live is not None and view.prompt_given
+    usage = further_usage(view.usage_before, live.usage) if live is not None and spends else view.usage_before
+    cost = further_cost(view.cost_before, live.cost) if live is not None and spends else view.cost_before
+    if usage is not None:
+        message.usage.MergeFromString(values.usage(usage))
+    if cost is not None:
+        message.cost.MergeFromString(values.cost(cost))
+    return message
 
 
 def run(view: RunView, now: int) -> runs_pb2.Run:
@@ -89,14 +86,18 @@ def run(view: RunView, now: int) -> runs_pb2.Run:
         request_id=view.spec.request_id,
         continued_from=view.spec.continued_from,
         create_time=timestamp(view.created_at),
-        start_time=None if view.started_at is None else timestamp(view.started_at),
-        end_time=None if view.ended_at is None else timestamp(view.ended_at),
+        start_time=optional_timestamp(view.started_at),
+        end_time=optional_timestamp(view.ended_at),
         queued=duration(spans.queued_ns),
         active=duration(spans.active_ns),
         awaiting_decision=duration(spans.awaiting_decision_ns),
         awaiting_permission=duration(spans.awaiting_permission_ns),
     )
     _set_outcome(message, view, now)
+    if view.asks:
+        permissions, questions = waiting.of_run(view, now)
+        message.pending_permissions.extend(permissions)
+        message.pending_questions.extend(questions)
     return message
 
 
@@ -109,21 +110,11 @@ def _set_outcome(message: runs_pb2.Run, view: RunView, now: int) -> None:
     if view.failure is not None:
         message.failure.MergeFromString(values.failure(fitted(view.failure)))
     if view.pending_decision is not None:
-        message.pending_decision.CopyFrom(pending_decision(view.pending_decision, now))
+        message.pending_decision.CopyFrom(waiting.decision(view.pending_decision, now))
     if view.usage is not None:
         message.usage.MergeFromString(values.usage(view.usage))
     if view.cost is not None:
         message.cost.MergeFromString(values.cost(view.cost))
-
-
-def pending_decision(pending: PendingDecision, now: int) -> decisions_pb2.PendingDecision:
-    """Give a `PendingDecision` as it is at `now`."""
-    return decisions_pb2.PendingDecision(
-        step_id=pending.step_id,
-        deadline=timestamp(pending.deadline_at),
-        remaining=duration(max(0, pending.deadline_at - now)),
-        default=decisions_pb2.OnTimeout.ValueType(pending.default),
-    )
 
 
 def _spec(spec: RunSpec) -> runs_pb2.RunSpec:
@@ -137,7 +128,8 @@ def _spec(spec: RunSpec) -> runs_pb2.RunSpec:
         decider=_decider(spec.decider),
         limits=_limits(spec.limits),
         labels=spec.labels,
-        queue=runs_pb2.QUEUE_MODE_REJECT,
+        queue=runs_pb2.QueueMode.ValueType(spec.queue),
+        allow_inexact_stop=spec.allow_inexact_stop,
     )
 
 
@@ -148,12 +140,18 @@ def _decider(decider: Decider | None) -> decisions_pb2.Decider:
         mode=decisions_pb2.DECIDER_MODE_CLIENT,
         timeout=duration(decider.timeout_ns),
         on_timeout=decisions_pb2.OnTimeout.ValueType(decider.on_timeout),
-        on_disconnect=decisions_pb2.ON_DISCONNECT_WAIT,
+        on_disconnect=decisions_pb2.OnDisconnect.ValueType(decider.on_disconnect),
+        disconnect_grace=duration(decider.disconnect_grace_ns),
     )
 
 
 def _limits(limits: RunLimits) -> rules_pb2.RunLimits:
-    return rules_pb2.RunLimits(max_steps=limits.max_steps, hard_timeout=duration(limits.hard_timeout_ns))
+    return rules_pb2.RunLimits(
+        max_steps=limits.max_steps,
+        hard_timeout=duration(limits.hard_timeout_ns),
+        permission_timeout=duration(limits.permission_timeout_ns),
+        queue_timeout=duration(limits.queue_timeout_ns),
+    )
 
 
 def step(stored: StoredStep) -> steps_pb2.Step:
@@ -190,15 +188,21 @@ def server_limits(limits: LimitsView) -> agents_pb2.ServerLimits:
         max_prompt_bytes=limits.max_prompt_bytes,
         max_sessions=limits.max_sessions,
         max_processes=limits.max_processes,
+        max_queued_runs=limits.max_queued_runs,
         max_steps=limits.max_steps,
         max_rules=limits.max_rules,
         max_rule_depth=limits.max_rule_depth,
+        max_cel_bytes=MAX_SOURCE_BYTES,
         max_page_size=MAX_PAGE,
         max_labels=MAX_LABELS,
         hard_timeout=duration(limits.hard_timeout_ns),
         decision_timeout=duration(limits.decision_timeout_ns),
+        permission_timeout=duration(limits.permission_timeout_ns),
+        queue_timeout=duration(limits.queue_timeout_ns),
+        disconnect_grace=duration(limits.disconnect_grace_ns),
         stop_timeout=duration(limits.stop_timeout_ns),
         abort_timeout=duration(limits.abort_timeout_ns),
+        silence_timeout=duration(limits.silence_ns),
         heartbeat_interval=duration(limits.heartbeat_ns),
         stalled_reader_timeout=duration(limits.stalled_reader_ns),
         request_id_retention=duration(RETENTION_NS),

@@ -10,7 +10,7 @@ from steprail_daemon.core.errors import NotFound
 from steprail_daemon.core.model import RunState
 from steprail_daemon.core.views import RunView
 from steprail_daemon.engine.facade import Caller, Facade, StoredStep
-from steprail_daemon.service import checks, resources
+from steprail_daemon.service import asks, checks, resources, waiting
 from steprail_daemon.service.bounds import NAME
 from steprail_daemon.service.calls import Call, Calls
 from steprail_daemon.service.control import Conversation
@@ -56,6 +56,33 @@ class RunService:
         """Decide about the step that waits."""
         decision = self._verbs.decide(request, call.caller)
         return runs_pb2.SubmitDecisionResponse(decision=resources.decision(decision))
+
+    async def answer_permission(
+        self, request: runs_pb2.AnswerPermissionRequest, call: Call
+    ) -> runs_pb2.AnswerPermissionResponse:
+        """Answer a permission that waits."""
+        resolved = self._verbs.answer_permission(request, call.caller)
+        return runs_pb2.AnswerPermissionResponse(resolved=asks.resolved_permission(resolved))
+
+    async def answer_question(
+        self, request: runs_pb2.AnswerQuestionRequest, call: Call
+    ) -> runs_pb2.AnswerQuestionResponse:
+        """Answer a question that waits."""
+        resolved = self._verbs.answer_question(request, call.caller)
+        return runs_pb2.AnswerQuestionResponse(resolved=asks.resolved_question(resolved))
+
+    async def steer_run(self, request: runs_pb2.SteerRunRequest, call: Call) -> runs_pb2.SteerRunResponse:
+        """Give a text to the running turn."""
+        return runs_pb2.SteerRunResponse(steer_id=self._verbs.steer(request, call.caller))
+
+    async def list_pending(self, request: runs_pb2.ListPendingRequest, call: Call) -> runs_pb2.ListPendingResponse:
+        """Give what waits for somebody, the nearest deadline first."""
+        page = Page(request, request.page_size, request.page_token)
+        views = sorted(self._facade.pending(call.caller, request.session_id), key=waiting.pending_key)
+        now = self._facade.now()
+        found = (view for view in views if waiting.pending_key(view) > page.after)
+        items, token = page.fill(found, waiting.pending_key, lambda view: waiting.pending_item(view, now))
+        return runs_pb2.ListPendingResponse(items=items, next_page_token=token)
 
     async def get_run(self, request: runs_pb2.GetRunRequest, call: Call) -> runs_pb2.GetRunResponse:
         """Give a run."""

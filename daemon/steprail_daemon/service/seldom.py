@@ -11,12 +11,15 @@ from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
 
-from steprail.v1 import decisions_pb2, events_pb2
+from steprail.v1 import events_pb2
 from steprail_daemon.core import events, records
 from steprail_daemon.service import asks
-from steprail_daemon.service.asks import short
-from steprail_daemon.service.bounds import MAX_TEXT_BYTES, NAME, REASON, TITLE, identifier
+from steprail_daemon.service.bounds import MAX_TEXT_BYTES, NAME, REASON, TITLE, identifier, mended
 from steprail_daemon.service.contents import Contents
+from steprail_daemon.service.fields import duration, short
+
+#: Bytes of UTF-8 that a character has at most.
+_LONGEST_CHARACTER: Final = 4
 
 
 class Place(Protocol):
@@ -60,7 +63,7 @@ def _rate_limited(event: events.RateLimited, _: Place) -> Message:
         provider=short(event.provider, NAME),
         model=short(event.model, NAME),
         http_status=event.http_status,
-        retry_after=None if event.retry_after_ns is None else asks.duration(event.retry_after_ns),
+        retry_after=None if event.retry_after_ns is None else duration(event.retry_after_ns),
         kind=events_pb2.RateLimitKind.ValueType(event.kind),
     )
 
@@ -76,20 +79,15 @@ def _context_window(event: events.ContextWindowChanged, _: Place) -> Message:
 def _permission_requested(fact: records.PermissionRequested, place: Place) -> Message:
     permission = fact.permission
     session_id, run_id = place.names
+    if len(permission.arguments_json) > asks.ARGUMENTS_KEPT // _LONGEST_CHARACTER:
+        place.contents.keep_json(mended(permission.arguments_json))
     return events_pb2.PermissionRequested(
         permission=asks.permission(permission, session_id, run_id, permission.asked_at, place.contents)
     )
 
 
 def _permission_resolved(fact: records.PermissionResolved, _: Place) -> Message:
-    return events_pb2.PermissionResolved(
-        permission_id=identifier(fact.permission_id),
-        answer=asks.answer(fact.answer),
-        alternative=None if fact.alternative is None else asks.alternative(fact.alternative),
-        source=decisions_pb2.ResolutionSource.ValueType(fact.source),
-        identity=short(fact.identity, NAME),
-        reason=short(fact.reason, REASON),
-    )
+    return asks.resolved_permission(fact)
 
 
 def _question_requested(fact: records.QuestionRequested, place: Place) -> Message:
@@ -99,13 +97,7 @@ def _question_requested(fact: records.QuestionRequested, place: Place) -> Messag
 
 
 def _question_resolved(fact: records.QuestionResolved, _: Place) -> Message:
-    return events_pb2.QuestionResolved(
-        question_id=fact.question_id,
-        answers=[asks.item_answer(item) for item in fact.answers or ()],
-        declined=fact.answers is None,
-        source=decisions_pb2.ResolutionSource.ValueType(fact.source),
-        identity=short(fact.identity, NAME),
-    )
+    return asks.resolved_question(fact)
 
 
 def _steer_accepted(fact: records.SteerAccepted, _: Place) -> Message:

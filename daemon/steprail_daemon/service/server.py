@@ -12,8 +12,9 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from steprail.v1 import agents_pb2, runs_pb2, sessions_pb2
+from steprail.v1 import admin_pb2, agents_pb2, runs_pb2, sessions_pb2
 from steprail_daemon.engine.facade import Facade
+from steprail_daemon.service.admin import AdminService
 from steprail_daemon.service.agents import AgentService
 from steprail_daemon.service.auth import Access
 from steprail_daemon.service.calls import Calls
@@ -78,6 +79,7 @@ class ApiServer:
             (agents_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(facade, self._calls)),
             (sessions_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(facade, request_ids)),
             (runs_pb2.DESCRIPTOR.services_by_name["RunService"], RunService(facade, verbs, self._calls)),
+            (admin_pb2.DESCRIPTOR.services_by_name["AdminService"], AdminService(facade, request_ids)),
             (health_pb2.DESCRIPTOR.services_by_name["Health"], self._health),
         ]
         names = [descriptor.full_name for descriptor, _ in services]

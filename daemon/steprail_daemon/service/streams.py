@@ -13,7 +13,7 @@ from steprail_daemon.engine.facade import Caller, Facade, Slice, Subscription
 from steprail_daemon.service import checks
 from steprail_daemon.service.bounds import ID
 from steprail_daemon.service.calls import Call
-from steprail_daemon.service.resources import timestamp
+from steprail_daemon.service.fields import timestamp
 
 #: The largest message of events, well under what the API promises.
 BATCH_BYTES: Final = 900 * 1024

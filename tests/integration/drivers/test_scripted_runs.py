@@ -23,6 +23,14 @@ idle_timeout = "1s"
 [agents.scripted]
 home = "isolated"
 permission_mode = "bypass"
+[agents.limited]
+driver = "scripted"
+home = "isolated"
+permission_mode = "bypass"
+[agents.asking]
+driver = "scripted"
+home = "isolated"
+permission_mode = "ask"
 [agents.reader]
 driver = "scripted"
 home = "isolated"
@@ -148,9 +156,21 @@ async def test_an_abort_right_after_the_start_does_not_wedge_the_agent(play: Pla
     assert (await play.run(session_id, "What do the notes say?")).state == COMPLETED
 
 
+async def test_an_abort_ends_a_run_whose_question_nobody_answered(play: Play) -> None:
+    session_id = await play.session("asking")
+    started = await play.client.start_run(session_id, command("echo asked"))
+    async for event in play.client.watch_run(started.run_id):
+        if event.WhichOneof("body") == "permission_requested":
+            assert event.permission_requested.permission.tool == "run_command"
+            break
+    await play.client.abort_run(started.run_id)
+    assert (await play.client.wait_run(started.run_id, timeout=60)).state == ABORTED
+    assert (await play.run(session_id, "What do the notes say?")).state == COMPLETED
+
+
 async def test_a_rate_limit_fails_the_run_with_its_time(play: Play) -> None:
     limited = "#!scripted\nturns:\n- replies:\n  - error: {status: 429, message: slow down, retry_after: 2}\n"
-    run = await play.run(await play.session(), limited)
+    run = await play.run(await play.session("limited"), limited)
     assert (run.state, run.failure.reason, run.failure.retryable) == (FAILED, "RATE_LIMITED", True)
     assert run.failure.retry_after.seconds == 2
     assert run.text == ""

@@ -15,6 +15,7 @@ from tests.framework.metrics import get
 from steprail_daemon.observability.pulse import LIVE_SECONDS, Health
 from steprail_daemon.observability.registry import Registry
 from steprail_daemon.observability.side_port import MOST_REQUESTS, REQUEST_SECONDS, SidePort
+from steprail_daemon.observability.watch import Observatory
 
 WAIT = 10.0
 
@@ -115,6 +116,21 @@ def test_a_request_that_takes_too_long_is_cut_off() -> None:
 def test_a_port_that_is_taken_is_told_with_its_address(stand: Stand) -> None:
     with pytest.raises(OSError, match=rf"^cannot listen on 127\.0\.0\.1:{stand.number}: Address already in use$"):
         SidePort(f"127.0.0.1:{stand.number}", stand.health, stand.registry.prometheus)
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_taken_port_is_an_error_where_it_was_asked_for_and_else_a_warning(
+    stand: Stand, caplog: pytest.LogCaptureFixture, required: bool
+) -> None:
+    observatory = Observatory(version="1", agents=[], tools=[], label_keys=[], content=False, kinds={}, numbers={})
+    address = f"127.0.0.1:{stand.number}"
+    if required:
+        with pytest.raises(OSError, match="Address already in use"):
+            observatory.listen(address, required=True)
+    else:
+        observatory.listen(address, required=False)
+        assert f"no metrics and probes over HTTP: cannot listen on {address}" in caplog.text
+    observatory.close()
 
 
 def test_it_can_listen_on_an_address_of_ipv6(stand: Stand) -> None:

@@ -68,7 +68,7 @@ def test_without_a_turn_there_is_nothing_to_abort(start: Start) -> None:
 
 def test_an_abort_in_a_command_waits_until_its_children_let_go_of_the_pipes(start: Start, workspace: Path) -> None:
     starting = Starting(workspace)
-    command = f"{starting.command} sleep 0.7; echo done > after.txt"
+    command = f"({starting.command} sleep 0.7); echo done > after.txt"
     host = start({"turns": [{"replies": [{"calls": [{"run_command": {"command": command}}]}]}]}, "--unrestricted")
     host.ask("prompt", message="go")
     starting.wait()

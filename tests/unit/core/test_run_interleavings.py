@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from itertools import permutations
 
 import pytest
@@ -50,7 +52,7 @@ from steprail_daemon.core.commands import (
     LowerGate,
     StartTimer,
 )
-from steprail_daemon.core.errors import StepRailError, WrongState
+from steprail_daemon.core.errors import WrongState
 from steprail_daemon.core.events import (
     ActivityPastGate,
     AgentExited,
@@ -119,6 +121,24 @@ from steprail_daemon.core.stops.expressions import ExpressionOutcome, Expression
 from steprail_daemon.core.table import TABLE
 from steprail_daemon.testing.playbook import Playbook, replayed
 
+Opening = tuple[str, ...]
+_WORKING: Opening = ("has_turn", "has_prompt", "works")
+#: How a run begins before anything may happen to it, so that each state is well tried.
+OPENINGS: list[Opening] = [
+    (),
+    ("has_turn", "has_prompt"),
+    _WORKING,
+    _WORKING,
+    ("for_a_client", *_WORKING),
+    ("for_a_client", *_WORKING, "has_step"),
+    ("for_a_client", *_WORKING, "has_step"),
+    (*_WORKING, "asks_people", "asks_people"),
+    (*_WORKING, "asks_people", "has_step"),
+    (*_WORKING, "is_asked_to_stop", "has_step"),
+    (*_WORKING, "has_step", "is_aborted"),
+    (*_WORKING, "has_answered"),
+]
+
 INTERLEAVINGS = 10_000 if settings.get_current_profile_name() == "full" else 1_500
 
 #: Timers that must be set in a state, unless the process is being ended.
@@ -143,17 +163,20 @@ results = st.builds(ExpressionResult, st.sampled_from(ExpressionOutcome), st.jus
 ANYTHING: tuple[RunEvent, ...] = (
     AgentExited(0, None),
     ProtocolFailed("not JSON"),
-    PromptConfirmed("p1"),
     BoundaryCancelled("b1"),
     ActivityPastGate("ToolStarted"),
+    AgentSilent(60 * SECOND),
+    DrainWindowEnding(),
+    DRAIN,
+)
+
+#: What moves nothing in any state, but for whether a decider is there.
+NOISE: tuple[RunEvent, ...] = (
     PermissionWithdrawn("unknown"),
     QuestionWithdrawn("unknown"),
     RulesEvaluated(99, ()),
-    AgentSilent(60 * SECOND),
     DecidersChanged(1),
     DecidersChanged(0),
-    DrainWindowEnding(),
-    DRAIN,
 )
 
 #: What is refused where nobody waits for it.
@@ -166,6 +189,8 @@ UNWANTED: tuple[tuple[RunEvent, str], ...] = (
 #: What comes when nobody waits for it any more.
 LATE: tuple[RunEvent, ...] = (
     *ANYTHING,
+    *NOISE,
+    PromptConfirmed("p1"),
     STOP_PLEASE,
     ABORT_PLEASE,
     COMPLETED_TURN,
@@ -182,38 +207,38 @@ class World(RuleBasedStateMachine):
     play: Playbook
 
     @initialize(
-        decider=st.none()
-        | st.builds(Decider, st.just(60 * SECOND), st.sampled_from(OnTimeout), st.sampled_from(OnDisconnect)),
+        decider=st.builds(Decider, st.just(60 * SECOND), st.sampled_from(OnTimeout), st.sampled_from(OnDisconnect)),
         limit=st.none() | st.integers(1, 4),
         expression=st.sampled_from([None, None, OnUnknown.IGNORE, OnUnknown.STOP]),
         gate=st.sampled_from([*[StepGate.EXACT] * 4, StepGate.BEST_EFFORT, StepGate.UNSUPPORTED]),
         max_steps=st.integers(2, 6),
-        calm_steps=st.integers(0, 2),
-        opening=st.sampled_from([(TurnCame, PromptSent, PromptConfirmed)] * 4 + [(TurnCame, PromptSent), ()]),
+        opening=st.sampled_from(OPENINGS),
         capable=st.sampled_from([True, True, False]),
     )
     def begin(
         self,
         *,
-        decider: Decider | None,
+        decider: Decider,
         limit: int | None,
         expression: OnUnknown | None,
         gate: StepGate,
         max_steps: int,
-        calm_steps: int,
-        opening: tuple[type, ...],
+        opening: Opening,
         capable: bool,
     ) -> None:
+        asks_client = "for_a_client" in opening
+        if asks_client:
+            gate = StepGate.EXACT  # a decider is refused on the others
         rules = [] if limit is None else [StopRule("rule-1", StepCountRule(limit))]
         if expression is not None:
             rules.append(StopRule("rule-2", ExpressionRule("true"), on_unknown=expression))
         limits = RunLimits(max_steps, 3_600 * SECOND, 10 * SECOND, 20 * SECOND)
         self.exact = gate is StepGate.EXACT
-        run = spec(*rules, decider=decider if self.exact else None, limits=limits)
+        run = spec(*rules, decider=decider if asks_client else None, limits=limits)
         self.play = Playbook(replace(run, step_gate=gate))
         self.turn = TURN if capable else TurnCame(INCAPABLE)
         self.sent = self.confirmed = self.exited = self.aborted = False
-        self.boundaries = self.asked = self.steers = 0
+        self.boundaries = self.asked = 0
         self.turns: list[TurnEnded] = []
         self.timers: set[Timer] = set()
         self.past_timers: set[Timer] = set()
@@ -228,11 +253,12 @@ class World(RuleBasedStateMachine):
         self.closed: set[str] = set()
         self.texts: set[str] = set()
         self.no_more_leave = False
-        self.calm_steps = calm_steps
+        #: What is done once or twice for an interleaving, so that it gets somewhere.
+        self.done: Counter[str] = Counter()
         self.take_all(self.play.commands)
-        for event in opening:
-            self.happen(self.turn if event is TurnCame else event("p1"))
-        self.sent, self.confirmed = PromptSent in opening, PromptConfirmed in opening
+        for name in opening:
+            if self.live:
+                getattr(self, name)()
 
     @property
     def live(self) -> bool:
@@ -243,11 +269,43 @@ class World(RuleBasedStateMachine):
         """Whether the agent may do something."""
         return self.live and self.sent and not self.exited
 
-    @property
-    def calm(self) -> bool:
-        """Whether the run is still left to itself, so that it gets somewhere before it is disturbed."""
-        view = self.play.run.view
-        return view.state in {RunState.QUEUED, RunState.RUNNING} and view.step_count < self.calm_steps
+    def seldom(self, what: str, times: int) -> bool:
+        """Whether something was done fewer times."""
+        return self.done[what] < times
+
+    # --- openings ----------------------------------------------------------------------------------------------------
+
+    def for_a_client(self) -> None:
+        """A client decides."""
+
+    def has_turn(self) -> None:
+        self.happen(self.turn)
+
+    def has_prompt(self) -> None:
+        self.sent = True
+        self.happen(PromptSent("p1"))
+
+    def works(self) -> None:
+        self.confirmed = True
+        self.happen(PromptConfirmed("p1"))
+
+    def has_step(self) -> None:
+        self.complete_step(0, held=self.exact)
+
+    def asks_people(self) -> None:
+        self.ask(Ruling(PermissionAction.ASK, ""), "sub", question=bool(self.asked), after=0)
+
+    def is_asked_to_stop(self) -> None:
+        self.happen(STOP_PLEASE)
+
+    def is_aborted(self) -> None:
+        self.aborted = True
+        self.happen(ABORT_PLEASE)
+
+    def has_answered(self) -> None:
+        self.end_turn(TurnEnded(TurnEndReason.COMPLETED, "raw", "text"), 0)
+
+    # --- what it says ------------------------------------------------------------------------------------------------
 
     def happen(self, event: RunEvent, after: int = 0) -> None:
         hits[self.play.run.view.state, type(event)] += 1
@@ -323,9 +381,10 @@ class World(RuleBasedStateMachine):
 
     # --- the engine and the agent ------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.live and not self.sent)
+    @precondition(lambda self: self.live and not self.sent and self.seldom("turn", 2))
     @rule(after=spans)
     def turn_came(self, after: int) -> None:
+        self.done["turn"] += 1
         self.happen(self.turn, after)
 
     @precondition(lambda self: self.live and not self.sent and self.play.run.view.turn_came)
@@ -350,7 +409,7 @@ class World(RuleBasedStateMachine):
     def step_completed_in_order(self, after: int, held: bool) -> None:
         self.complete_step(after, held=held or self.exact)
 
-    @precondition(lambda self: self.working and self.boundaries and not self.calm)
+    @precondition(lambda self: self.working and self.boundaries)
     @rule(after=spans)
     def step_completed_before_the_answer_was_sent(self, after: int) -> None:
         self.complete_step(after, past_gate=True)
@@ -368,7 +427,7 @@ class World(RuleBasedStateMachine):
         self.evaluation = self.evaluation if again else None
         self.happen(event, after)
 
-    @precondition(lambda self: self.working and not self.calm)
+    @precondition(lambda self: self.working)
     @rule(reason=st.sampled_from(TurnEndReason), denied=st.sampled_from([False, False, False, True]), after=spans)
     def turn_ended(self, reason: TurnEndReason, denied: bool, after: int) -> None:
         self.end_turn(TurnEnded(reason, "raw", "text", denied=denied), after)
@@ -384,14 +443,22 @@ class World(RuleBasedStateMachine):
         self.turns.append(event)
         self.happen(event, after)
 
-    @precondition(lambda self: self.live and not self.exited and not self.calm)
+    @precondition(lambda self: self.live and not self.exited)
     @rule(event=st.sampled_from(ANYTHING), after=spans)
     def anything(self, event: RunEvent, after: int) -> None:
         self.exited |= isinstance(event, AgentExited)
-        self.confirmed |= self.sent and isinstance(event, PromptConfirmed)
         self.happen(event, after)
 
-    @precondition(lambda self: self.live and not self.sent and not self.calm)
+    @precondition(lambda self: self.live and not self.exited and self.seldom("noise", 2))
+    @rule()
+    def noise(self) -> None:
+        self.done["noise"] += 1
+        state = self.play.run.view.state
+        for event in (*NOISE, *([PromptConfirmed("p1")] if self.confirmed else [])):
+            self.happen(event)
+        assert self.play.run.view.state is state
+
+    @precondition(lambda self: self.live and not self.sent)
     @rule()
     def start_failed(self) -> None:
         self.exited = True
@@ -399,9 +466,12 @@ class World(RuleBasedStateMachine):
 
     # --- permissions and questions -----------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.live and not self.exited and not self.calm)
+    @precondition(lambda self: self.live and not self.exited)
     @rule(ruling=rulings, subagent_id=sub_agents, question=st.booleans(), after=spans)
     def asks(self, ruling: Ruling, subagent_id: str, question: bool, after: int) -> None:
+        self.ask(ruling, subagent_id, question=question, after=after)
+
+    def ask(self, ruling: Ruling, subagent_id: str, *, question: bool, after: int) -> None:
         self.asked += 1
         own_id = f"own-{self.asked}"
         if question:
@@ -435,19 +505,21 @@ class World(RuleBasedStateMachine):
 
     # --- clients, timers, the daemon ---------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.live and not self.calm)
+    @precondition(lambda self: self.live)
     @rule(after=spans)
     def stop(self, after: int) -> None:
         self.happen(STOP_PLEASE, after)
 
-    @precondition(lambda self: self.live and not self.calm)
+    @precondition(lambda self: self.live)
     @rule(after=spans)
     def abort(self, after: int) -> None:
         self.aborted = True
         self.happen(ABORT_PLEASE, after)
 
+    @precondition(lambda self: self.seldom("unwanted", 2))
     @rule()
     def unwanted_answers(self) -> None:
+        self.done["unwanted"] += 1
         for event, reason in UNWANTED:
             self.refuse(event, reason)
 
@@ -466,19 +538,17 @@ class World(RuleBasedStateMachine):
         self.happen(event, after)
         self.refuse(event, "DECISION_NOT_PENDING")
 
-    @precondition(lambda self: self.live)
+    @precondition(lambda self: self.live and self.seldom("steer", 3))
     @rule(after=spans)
     def steer(self, after: int) -> None:
-        self.steers += 1
-        event = SteerSubmitted(f"steer_{self.steers}", "Look there.", "ann")
-        try:
+        self.done["steer"] += 1
+        event = SteerSubmitted(f"steer_{self.done['steer']}", "Look there.", "ann")
+        state = self.play.run.view.state
+        with suppress(WrongState):
             self.happen(event, after)
-        except StepRailError as error:
-            assert error.reason in {"STEER_NOT_POSSIBLE", "CAPABILITY_MISSING"}
-        else:
-            assert self.play.run.view.state in {RunState.RUNNING, RunState.AWAITING_PERMISSION}
+            assert state in {RunState.RUNNING, RunState.AWAITING_PERMISSION}
 
-    @precondition(lambda self: self.timers and not self.calm)
+    @precondition(lambda self: self.timers)
     @rule(data=st.data())
     def timer_fires(self, data: st.DataObject) -> None:
         self.fire(data.draw(st.sampled_from(sorted(self.timers))))
@@ -487,13 +557,14 @@ class World(RuleBasedStateMachine):
         self.timers.remove(timer)
         self.happen(TimerFired(timer))
 
-    @precondition(lambda self: self.past_timers - self.timers)
+    @precondition(lambda self: self.past_timers - self.timers and self.seldom("cancelled", 2))
     @rule(data=st.data())
     def cancelled_timer_fires(self, data: st.DataObject) -> None:
+        self.done["cancelled"] += 1
         self.happen(TimerFired(data.draw(st.sampled_from(sorted(self.past_timers - self.timers)))))
         assert self.play.commands == []
 
-    @precondition(lambda self: self.live and not self.calm)
+    @precondition(lambda self: self.live)
     @rule(after=spans)
     def daemon_restarts(self, after: int) -> None:
         """Everything but the record is lost, and the agent's process."""
@@ -507,7 +578,13 @@ class World(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.live)
     @rule()
+    def nothing_more(self) -> None:
+        """An interleaving may be over before its steps are."""
+
+    @precondition(lambda self: not self.live and self.seldom("late", 1))
+    @rule()
     def everything_comes_late(self) -> None:
+        self.done["late"] += 1
         run = self.play.run
         for event in LATE:
             hits[run.view.state, type(event)] += 1

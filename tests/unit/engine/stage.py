@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 
 from steprail.v1 import events_pb2, runs_pb2
 from steprail_daemon.core.model import SECOND, PermissionMode
@@ -24,6 +25,7 @@ from steprail_daemon.core.stops.expressions import (
     ExpressionProblem,
     ExpressionResult,
 )
+from steprail_daemon.core.views import RunView
 from steprail_daemon.drivers.registry import DRIVERS
 from steprail_daemon.engine.agents import Agents
 from steprail_daemon.engine.arrivals import Arrivals
@@ -159,6 +161,11 @@ class FakeProcess:
         """Call one tool, give its result, and wait at the boundary."""
         self.say(*step_lines(name), boundary_line(name, request_id))
 
+    def ask_permission(self, tool: str, arguments: Mapping[str, object], request_id: str) -> None:
+        """Ask for leave to use a tool."""
+        request = {"subtype": "can_use_tool", "tool_name": tool, "input": dict(arguments), "tool_use_id": "toolu_p"}
+        self.say({"type": "control_request", "request_id": request_id, "request": request})
+
     def end_turn(self, reason: str, text: str = "") -> None:
         """Say the `result`."""
         self.say(
@@ -287,6 +294,7 @@ class Stage:
         idle_timeout_ns: int,
         prompt_timeout_ns: int,
         max_processes: int,
+        **settings: Any,
     ) -> None:
         self.directory = directory
         self.store = store
@@ -302,7 +310,7 @@ class Stage:
             permission_mode=PermissionMode.BYPASS,
             checksum="",
         )
-        self.settings = EngineSettings(
+        defaults = EngineSettings(
             agents=(agent,),
             workspace_roots=(str(directory),),
             max_sessions=4,
@@ -321,6 +329,7 @@ class Stage:
             journal_patience_ns=SECOND // 10,
             journal_retry_ns=SECOND // 100,
         )
+        self.settings = msgspec.structs.replace(defaults, **settings)
 
         def start_task(function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
             tasks.start_soon(function, name=name)
@@ -374,6 +383,10 @@ class Stage:
         process.handshake()
         return view.session_id, process
 
+    async def start(self, session_id: str, prompt: str = "go", **fields: object) -> RunView:
+        """Start a run."""
+        return await self.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt=prompt, **fields))  # type: ignore[arg-type]
+
     async def running(self, **fields: object) -> tuple[str, str, FakeProcess]:
         """Make a session with a run that its agent has taken up; gives session, run and process."""
         session_id, process = await self.session()
@@ -401,8 +414,9 @@ async def engine_stage(
     idle_timeout_ns: int = 3600 * SECOND,
     prompt_timeout_ns: int = 30 * SECOND,
     max_processes: int = 4,
+    **settings: Any,
 ) -> AsyncIterator[Stage]:
-    """Set the stage, and end what tasks are left."""
+    """Set the stage, and end what tasks are left. `settings` are of the engine."""
     diary: list[str] = store.diary if store is not None else []
     async with anyio.create_task_group() as tasks:
         stage = Stage(
@@ -413,6 +427,7 @@ async def engine_stage(
             idle_timeout_ns=idle_timeout_ns,
             prompt_timeout_ns=prompt_timeout_ns,
             max_processes=max_processes,
+            **settings,
         )
         yield stage
         assert stage.crashes == []

@@ -1,0 +1,173 @@
+"""Permissions and questions: what policy settles, what people are asked, and who hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.unit.engine.stage import FakeProcess, Stage, engine_stage
+
+from steprail_daemon.core.errors import Denied, WrongState
+from steprail_daemon.core.model import (
+    SECOND,
+    Permission,
+    PermissionAction,
+    PermissionAnswer,
+    PermissionMode,
+    PermissionRule,
+    ResolutionSource,
+    RunState,
+)
+from steprail_daemon.core.stops.expression_view import PermissionView
+from steprail_daemon.core.stops.expressions import ExpressionOutcome, ExpressionResult
+from steprail_daemon.engine.facade import LOCAL, Caller, CreateSession, LimitsRequest, PendingView, Role, SessionChange
+
+pytestmark = pytest.mark.anyio
+ALLOW, DENY = PermissionAction.ALLOW, PermissionAction.DENY
+
+
+async def asking(
+    stage: Stage, rules: tuple[PermissionRule, ...] = (), **fields: object
+) -> tuple[str, str, FakeProcess]:
+    """Have a run in a session of mode ASK."""
+    request = CreateSession(
+        agent="claude", cwd=str(stage.directory), permission_mode=PermissionMode.ASK, permission_rules=rules
+    )
+    view = await stage.engine.create_session(LOCAL, request)
+    process = await stage.launcher.next_process()
+    process.handshake()
+    run = await stage.start(view.session_id, "go", **fields)
+    process.take_prompt()
+    return view.session_id, run.run_id, process
+
+
+def behaviour(process: FakeProcess, request_id: str) -> object:
+    answer = process.answers()[request_id]
+    assert isinstance(answer, dict)
+    return answer["behavior"]
+
+
+def only_pending(stage: Stage) -> PendingView:
+    (found,) = stage.engine.pending(LOCAL, "")
+    return found
+
+
+async def test_what_policy_does_not_settle_waits_for_somebody_and_goes_on_with_the_answer(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await asking(stage)
+        process.ask_permission("Bash", {"command": "make"}, "ask-1")
+        view = stage.engine.get_run(LOCAL, run_id)
+        states = [view.state]
+        assert "ask-1" not in process.answers()
+        permission = only_pending(stage).item
+        assert isinstance(permission, Permission)
+        assert permission == view.pending_permissions[0]
+
+        resolved = stage.engine.answer_permission(
+            LOCAL, run_id, permission.permission_id, PermissionAnswer.ALLOW_SESSION, alternative=None, reason="fine"
+        )
+        assert (resolved.source, resolved.identity) == (ResolutionSource.CLIENT, LOCAL.name)
+        assert behaviour(process, "ask-1") == "allow"
+        states.append(view.state)
+        # The same call needs nobody's leave any more, another one does.
+        process.ask_permission("Bash", {"command": "make"}, "ask-2")
+        assert behaviour(process, "ask-2") == "allow"
+        process.ask_permission("Bash", {"command": "make clean"}, "ask-3")
+        states.append(view.state)
+        assert states == [RunState.AWAITING_PERMISSION, RunState.RUNNING, RunState.AWAITING_PERMISSION]
+        with pytest.raises(WrongState, match="PERMISSION_NOT_PENDING"):
+            stage.engine.answer_permission(
+                LOCAL, run_id, permission.permission_id, PermissionAnswer.DENY, alternative=None, reason=""
+            )
+        bodies = [event.WhichOneof("body") for event in stage.events(session_id)]
+        assert bodies.count("permission_requested") == 2
+        assert bodies.count("permission_resolved") == 2
+
+
+async def test_nobody_answers_and_it_is_denied_in_time(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        limits = LimitsRequest(permission_timeout_ns=SECOND // 50)
+        _, run_id, process = await asking(stage, limits=limits)
+        process.ask_permission("Bash", {"command": "make"}, "ask-1")
+        await stage.until(lambda: "ask-1" in process.answers())
+        assert behaviour(process, "ask-1") == "deny"
+        assert stage.engine.get_run(LOCAL, run_id).state is RunState.RUNNING
+        assert stage.engine.pending(LOCAL, "") == []
+
+
+async def test_an_abort_denies_what_is_open(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, run_id, process = await asking(stage)
+        process.ask_permission("Bash", {"command": "make"}, "ask-1")
+        stage.engine.abort_run(LOCAL, run_id, reason="")
+        assert behaviour(process, "ask-1") == "deny"
+        (resolved,) = [event for event in stage.events(session_id) if event.HasField("permission_resolved")]
+        assert resolved.permission_resolved.source == int(ResolutionSource.ABORT)
+
+
+async def test_rules_of_the_operator_come_before_those_of_the_caller(tmp_path: Path) -> None:
+    operator = (PermissionRule(action=DENY, command_prefix="rm"), PermissionRule(action=ALLOW, tool="Bash"))
+    async with engine_stage(tmp_path, permission_rules=operator) as stage:
+        _, _, process = await asking(stage, (PermissionRule(action=DENY, command_prefix="curl"),))
+        for request_id, command in (("a", "ls"), ("b", "rm x"), ("c", "ls && rm x"), ("d", "curl x")):
+            process.ask_permission("Bash", {"command": command}, request_id)
+        assert [behaviour(process, one) for one in "abcd"] == ["allow", "deny", "deny", "deny"]
+
+
+async def test_paths_are_judged_with_symlinks_resolved(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "out").symlink_to("/")
+    rules = (PermissionRule(action=ALLOW, path="**"),)
+    async with engine_stage(tmp_path, permission_rules=rules) as stage:
+        request = CreateSession(agent="claude", cwd=str(work), permission_mode=PermissionMode.ASK)
+        view = await stage.engine.create_session(LOCAL, request)
+        process = await stage.launcher.next_process()
+        process.handshake()
+        run = await stage.start(view.session_id)
+        process.take_prompt()
+        process.ask_permission("Write", {"file_path": "new/file"}, "inside")
+        process.ask_permission("Write", {"file_path": "out/etc/passwd"}, "outside")
+        assert behaviour(process, "inside") == "allow"
+        assert "outside" not in process.answers()
+        assert run.state is RunState.AWAITING_PERMISSION
+
+
+async def test_an_expression_is_asked_and_a_permission_withdrawn_meanwhile_is_forgotten(tmp_path: Path) -> None:
+    rules = (PermissionRule(action=ALLOW, cel="command.startsWith('ls')"),)
+    async with engine_stage(tmp_path, permission_rules=rules) as stage:
+        _, run_id, process = await asking(stage)
+        source = rules[0].cel
+        stage.rules.results[source] = ExpressionResult(ExpressionOutcome.MATCHED)
+        process.ask_permission("Bash", {"command": "ls"}, "ask-1")
+        await stage.until(lambda: "ask-1" in process.answers())
+        assert behaviour(process, "ask-1") == "allow"
+        seen = stage.rules.seen[0].view
+        assert isinstance(seen, PermissionView)
+        assert seen.command == "ls"
+
+        gate = stage.rules.waits[source] = asyncio.Event()
+        process.ask_permission("Bash", {"command": "ls"}, "ask-2")
+        process.say({"type": "control_cancel_request", "request_id": "ask-2"})
+        gate.set()
+        process.ask_permission("Bash", {"command": "ls"}, "ask-3")
+        await stage.until(lambda: "ask-3" in process.answers())
+        assert "ask-2" not in process.answers()
+        assert stage.engine.get_run(LOCAL, run_id).state is RunState.RUNNING
+
+
+async def test_a_role_chooses_among_its_modes(tmp_path: Path) -> None:
+    modes = {Role.OPERATOR: frozenset({PermissionMode.ASK}), Role.ADMIN: frozenset(PermissionMode)}
+    operator = Caller("ops", role=Role.OPERATOR)
+    async with engine_stage(tmp_path, permission_modes=modes) as stage:
+        request = CreateSession(agent="claude", cwd=str(stage.directory), permission_mode=PermissionMode.BYPASS)
+        with pytest.raises(Denied, match="FORBIDDEN"):
+            await stage.engine.create_session(operator, request)
+        view = await stage.engine.create_session(LOCAL, request)
+        with pytest.raises(Denied, match="FORBIDDEN"):
+            stage.engine.update_session(
+                operator,
+                view.session_id,
+                SessionChange(permission_mode=PermissionMode.BYPASS),
+            )
