@@ -11,7 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable
 
-from steprail_daemon.engine.facade import Slice
+from steprail_daemon.engine.facade import Respondent, Slice
 from steprail_daemon.engine.refusals import journal_reads
 from steprail_daemon.journal.store import Batch, Store
 
@@ -24,7 +24,17 @@ SLICE_BYTES = 512 * 1024
 class Feed:
     """What was committed in one session, for its subscriptions."""
 
-    __slots__ = ("_followers", "_store", "_tail", "_tail_bytes", "_waiters", "closed", "last_seq", "session_no")
+    __slots__ = (
+        "_followers",
+        "_store",
+        "_tail",
+        "_tail_bytes",
+        "_waiters",
+        "asked_at_once",
+        "closed",
+        "last_seq",
+        "session_no",
+    )
 
     def __init__(self, session_no: int, last_seq: int, store: Store, *, closed: bool) -> None:
         self.session_no = session_no
@@ -35,6 +45,8 @@ class Feed:
         self._tail_bytes = 0
         self._followers = 0
         self._waiters: set[asyncio.Future[None]] = set()
+        #: Those with a respondent.
+        self.asked_at_once: list[FeedSubscription] = []
 
     def publish(self, batch: Batch) -> None:
         """Show a batch that is committed."""
@@ -47,6 +59,15 @@ class Feed:
             while self._tail_bytes > TAIL_BYTES and len(self._tail) > 1:
                 self._tail_bytes -= len(self._tail.popleft().wire)
         self.wake()
+
+    def respondents(self, run_no: int) -> list[Respondent]:
+        """Give those who can be asked about a run at once."""
+        last_seq = self.last_seq
+        return [
+            respondent
+            for subscription in self.asked_at_once
+            if (respondent := subscription.respondent(run_no, last_seq)) is not None and respondent.can_be_asked()
+        ]
 
     def wake(self) -> None:
         """Let everybody who waits look again."""
@@ -112,7 +133,7 @@ def _release(waiter: asyncio.Future[None]) -> None:
 class FeedSubscription:
     """One who follows a feed from a cursor; see `engine.facade.Subscription`."""
 
-    __slots__ = ("_closed", "_end_seq", "_feed", "_run_no", "_seq")
+    __slots__ = ("_closed", "_end_seq", "_feed", "_respondent", "_run_no", "_seq")
 
     def __init__(self, feed: Feed, after_seq: int, run_no: int | None, end_seq: Callable[[], int | None]) -> None:
         self._feed = feed
@@ -120,6 +141,7 @@ class FeedSubscription:
         self._run_no = run_no
         self._end_seq = end_seq
         self._closed = False
+        self._respondent: Respondent | None = None
         feed.follow()
 
     @property
@@ -137,10 +159,21 @@ class FeedSubscription:
         await self._feed.wait(timeout_ns)
         return self._take()
 
+    def ask_at_once(self, respondent: Respondent) -> None:
+        """See `engine.facade.Subscription.ask_at_once`."""
+        self._respondent = respondent
+        self._feed.asked_at_once.append(self)
+
+    def respondent(self, run_no: int, last_seq: int) -> Respondent | None:
+        """Give who is asked, unless it is about another run, or something before `last_seq` is still to be given."""
+        return self._respondent if self._seq == last_seq and self._run_no in (None, run_no) else None
+
     def close(self) -> None:
         """Stop to follow. Harmless when done twice."""
         if not self._closed:
             self._closed = True
+            if self._respondent is not None:
+                self._feed.asked_at_once.remove(self)
             self._feed.unfollow()
 
     def _ended(self) -> bool:

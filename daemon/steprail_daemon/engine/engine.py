@@ -385,8 +385,9 @@ class Engine:
 
     def steps(self, run_id: str, after_number: int, limit: int) -> list[StoredStep]:
         """See `Facade`."""
+        runner = self._runner_of_run(run_id)
+        runner.publish_held()
         view = self.get_run(run_id)
-        runner = self._session_of_run[run_id]
         place = runner.places[run_id]
         with journal_reads():
             return read_steps(self._world, runner.session_no, place, view, after_number=after_number, limit=limit)

@@ -38,6 +38,7 @@ from steprail_daemon.core.events import (
     AgentReady,
     AgentStartFailed,
     BoundaryReached,
+    DecisionSubmitted,
     MessageEnded,
     MessageStarted,
     PassiveEvent,
@@ -71,10 +72,14 @@ from steprail_daemon.engine.host import AgentHost
 from steprail_daemon.engine.ledger import Ledger, not_written
 from steprail_daemon.engine.world import World
 
+#: How long the events of a step that a client was asked about ahead of them may be held.
+HOLD_SECONDS = 0.002
 #: Calls of one message: a step is given as one message of the API, which has a bound.
 MAX_CALLS = 256
 
 _AGENT_COMMANDS = frozenset({SendPrompt, AnswerBoundary, AnswerPermission, Interrupt})
+# A member of an enumeration costs a function call to look up.
+_CONTINUE = DecisionAction.CONTINUE
 _SIGNS_OF_A_REQUEST = frozenset({MessageStarted, MessageEnded, ToolStarted})
 
 
@@ -109,8 +114,11 @@ class SessionRunner:
         self._assembly = StepAssembly()
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
         self._idle_timer: asyncio.TimerHandle | None = None
+        #: Runs while events are held whose facts are committed; see `_ask_at_once`.
+        self._held: asyncio.TimerHandle | None = None
         self._commands: list[Command] = []
         self._answers = False
+        self._asks = False
         self._gate_shut = False
         self._prompted = False
         self._gave_up = False
@@ -179,6 +187,9 @@ class SessionRunner:
             Unavailable: JOURNAL_UNAVAILABLE; it may still take effect once the journal can be written again.
         """
         self.ledger.require()
+        if self._held is not None and not self._is_answer(event):
+            self.publish_held()
+            self.ledger.require()
         self._begin_run()
         try:
             self._drive(event)
@@ -196,6 +207,7 @@ class SessionRunner:
         """
         if self.view.state is SessionState.CLOSED:
             return
+        self.publish_held()
         self.ledger.require()
         if self.run is not None or self.host.up:
             raise RuntimeError(f"session {self.view.session_id} is closed while something of it is live")
@@ -216,17 +228,20 @@ class SessionRunner:
         self.run = run
         self.tell(event)
 
-    def publish_again(self, run_no: int, facts: list[Fact], at: int) -> None:
-        """Make the events of facts that were committed when the daemon died before it could.
+    def publish_again(self, run_no: int, parts: list[tuple[int, list[Fact]]]) -> None:
+        """Make the events of facts that were committed when the daemon died before it could, with the time of each.
 
         Raises:
             Unavailable: JOURNAL_UNAVAILABLE.
         """
         run_id = next((run_id for run_id, place in self.places.items() if place.run_no == run_no), "")
         steps = self.places[run_id].view.step_count if run_id else 0
-        self._builder.begin(at, run_no, run_id, steps)
-        for fact in facts:
-            self._builder.add_event_of(fact)
+        builder = self._builder
+        for at, facts in parts:
+            builder.begin(at, run_no, run_id, steps)
+            for fact in facts:
+                builder.add_event_of(fact)
+            builder.hold()
         self.ledger.commit_or_refuse()
 
     def settle_state(self, reason: str) -> None:
@@ -238,6 +253,8 @@ class SessionRunner:
 
     def agent_said(self, events: list[AgentEvent]) -> None:
         """Interpret what one read brought. This is the hot path."""
+        if self._held is not None:
+            self.publish_held()
         if self.ledger.stalled:
             self.ledger.put_off(lambda: self.agent_said(events))
             return
@@ -301,6 +318,7 @@ class SessionRunner:
         self._outside(lambda: self._drive(TimerFired(timer)))
 
     def _outside(self, happen: Callable[[], None]) -> None:
+        self.publish_held()
         if self.ledger.stalled:
             self.ledger.put_off(lambda: self._outside(happen))
             return
@@ -351,6 +369,7 @@ class SessionRunner:
             return
         past_gate, self._gate_shut = self._gate_shut, True
         self._drive(StepCompleted(event.boundary_id, step, self.view.steps_before + number, past_gate))
+        self._asks = run.view.pending_decision is not None
 
     def _active_outside_run(self, event: AgentEvent) -> None:
         """The agent works although no run is live: it is answered so that it stops, and waits for nobody."""
@@ -430,11 +449,18 @@ class SessionRunner:
     def _settle(self) -> bool:
         """Commit, act, publish; whether the facts are committed, their events being only a matter of time."""
         recorded = False
+        if self._asks:
+            self._asks = False
+            if self._ask_at_once():
+                self._answers = False
+                self._act()
+                return True
         if self._answers:
             self._answers = False
             recorded = self.ledger.commit_facts()
             if recorded:
                 self._act()
+        self._release()
         if self.ledger.commit():
             recorded = True
             if self._commands:
@@ -442,21 +468,62 @@ class SessionRunner:
             self._sync_state()
         return recorded
 
+    def _ask_at_once(self) -> bool:
+        """Ask by the facts, where somebody wants no events; whether that was possible.
+
+        What is committed first is the step and the question. Their events are held until the agent has its answer, or
+        anything else happens, and no longer than `HOLD_SECONDS`.
+        """
+        run, builder = self.run, self._builder
+        pending = run.view.pending_decision if run is not None else None
+        respondents = self.feed.respondents(builder.run_no) if pending is not None else None
+        if pending is None or not respondents or not self.ledger.commit_facts():
+            return False
+        step = builder.step_of(pending.step_id)
+        if step is not None:
+            for respondent in respondents:
+                respondent.ask(pending, step)
+        builder.hold()
+        self._held = self.world.loop.call_later(HOLD_SECONDS, self.world.guarded(self.publish_held))
+        return True
+
+    def publish_held(self) -> None:
+        """Commit and publish the events that are held, if there are any."""
+        if self._held is not None:
+            self._release()
+            self.ledger.commit()
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.cancel()
+            self._held = None
+
+    def _is_answer(self, event: RunEvent) -> bool:
+        pending = self.run.view.pending_decision if self.run is not None else None
+        return type(event) is DecisionSubmitted and pending is not None and event.step_id == pending.step_id
+
     def _act(self) -> None:
         commands, self._commands = self._commands, []
         to_agent: list[AgentCommand] = []
+        later: list[Command] = []
         for command in commands:
-            if type(command) in _AGENT_COMMANDS:
+            kind = type(command)
+            if kind in _AGENT_COMMANDS:
                 to_agent.append(command)  # type: ignore[arg-type]
-                if type(command) is AnswerBoundary and command.action is DecisionAction.CONTINUE:
+                if kind is AnswerBoundary and command.action is _CONTINUE:  # type: ignore[union-attr]
                     self._gate_shut = False
-                continue
-            if to_agent and isinstance(command, EndProcess):
-                self.host.send(to_agent)
-                to_agent = []
-            self._perform(command)
+            elif kind is EndProcess:
+                if to_agent:
+                    self.host.send(to_agent)
+                    to_agent = []
+                self._perform(command)
+            else:
+                # Timers and the like are ours: the agent waits and comes first.
+                later.append(command)
         if to_agent:
             self.host.send(to_agent)
+        for command in later:
+            self._perform(command)
 
     def _perform(self, command: Command) -> None:
         if isinstance(command, StartTimer):

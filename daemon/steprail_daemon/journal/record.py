@@ -77,9 +77,10 @@ def to_record(event: PassiveEvent | Fact) -> Record | None:
 
 def to_whole_record(event: PassiveEvent | Fact) -> Record | None:
     """Give what is recorded of an event whose wire form is not committed with it: of a step the whole content."""
+    # `to_record` written out, as this is on the way to every decision.
     if type(event) is StepEnded:
         return StepKept(event.step, event.verdicts)
-    return to_record(event)
+    return None if type(event) in PASSIVE_EVENTS else event  # type: ignore[return-value]
 
 
 def to_fact(record: Record) -> Fact | None:

@@ -202,6 +202,9 @@ class Conversation:
             boundary = self._stored_step(pending)
             if events_pb2.Event.FromString(boundary).seq <= watch.cursor:
                 await self._ask(pending, entries.step_of_event(boundary))
+        if self._events == _NO_EVENTS:
+            # Where events are sent, they come before the question.
+            watch.ask_at_once(self)
         while True:
             try:
                 found = await watch.next()
@@ -257,6 +260,17 @@ class Conversation:
         request = entries.decision_request(step, pending, self._facade.now())
         await self._send(delimited(_REQUESTED, request))
 
+    def can_be_asked(self) -> bool:
+        """See `Respondent`: not while a message is under way, or the answer to what was asked before."""
+        return not (self._sending or self._asked)
+
+    def ask(self, pending: PendingDecision, step: bytes) -> None:
+        """See `Respondent`."""
+        self._asked = pending.step_id
+        self._sending = True
+        request = entries.decision_request(step, pending, self._facade.now())
+        self._call.send_at_once(delimited(_REQUESTED, request), self._has_sent)
+
     def _stored_step(self, pending: PendingDecision) -> bytes:
         (stored,) = self._facade.steps(self._run_id, pending.step_number - 1, 1)
         return stored.event
@@ -270,10 +284,13 @@ class Conversation:
         try:
             await self._call.send(message)
         finally:
-            self._sending = False
-            if self._sent is not None:
-                self._sent.set()
-                self._sent = None
+            self._has_sent()
+
+    def _has_sent(self) -> None:
+        self._sending = False
+        if self._sent is not None:
+            self._sent.set()
+            self._sent = None
 
 
 def take_request_id(request: _Request, body: _Body) -> None:

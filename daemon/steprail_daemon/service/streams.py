@@ -9,7 +9,7 @@ from typing import Final
 from steprail.v1 import events_pb2
 from steprail_daemon.core.errors import Exhausted
 from steprail_daemon.core.views import SessionView
-from steprail_daemon.engine.facade import Facade, Slice, Subscription
+from steprail_daemon.engine.facade import Facade, Respondent, Slice, Subscription
 from steprail_daemon.service import checks
 from steprail_daemon.service.bounds import ID
 from steprail_daemon.service.calls import Call
@@ -70,6 +70,10 @@ class Watch:
             after_seq=str(self._sent_seq),
             epoch=self._facade.get_session(self._session.session_id).epoch,
         )
+
+    def ask_at_once(self, respondent: Respondent) -> None:
+        """See `engine.facade.Subscription.ask_at_once`."""
+        self._subscription.ask_at_once(respondent)
 
     @property
     def cursor(self) -> int:

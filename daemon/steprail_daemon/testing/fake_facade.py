@@ -51,11 +51,13 @@ from steprail_daemon.engine.facade import (
     ContinueRun,
     CreateSession,
     LimitsView,
+    Respondent,
     Slice,
     StartRun,
     StoredStep,
     Subscription,
 )
+from steprail_daemon.service.entries import step_of_event
 from steprail_daemon.service.translate import KINDS, SessionEncoder
 
 EPOCH = "epoch-1"
@@ -89,6 +91,12 @@ class _Log:
         self.entries: list[tuple[int, bytes, str]] = []
         self.changed = anyio.Event()
         self.followers = 0
+        self.asked_at_once: list[_Subscription] = []
+
+    def respondents(self) -> list[Respondent]:
+        """Give those who can be asked at once."""
+        found = [subscription.respondent() for subscription in self.asked_at_once]
+        return [respondent for respondent in found if respondent is not None]
 
     def wake(self) -> None:
         self.changed.set()
@@ -101,6 +109,7 @@ class _Subscription:
         self._run_id = run_id
         self._ended = ended
         self._open = True
+        self._respondent: Respondent | None = None
         self.last_seq = after_seq
         log.followers += 1
 
@@ -115,10 +124,23 @@ class _Subscription:
             await changed.wait()
         return self._take()
 
+    def ask_at_once(self, respondent: Respondent) -> None:
+        self._respondent = respondent
+        self._log.asked_at_once.append(self)
+
+    def respondent(self) -> Respondent | None:
+        """Give who is asked, if all that is recorded was given."""
+        respondent = self._respondent
+        if respondent is None or self.last_seq < len(self._log.entries) or not respondent.can_be_asked():
+            return None
+        return respondent
+
     def close(self) -> None:
         if self._open:
             self._open = False
             self._log.followers -= 1
+            if self._respondent is not None:
+                self._log.asked_at_once.remove(self)
 
     def _take(self) -> Slice | None:
         entries = self._log.entries[self.last_seq :]
@@ -364,12 +386,16 @@ class FakeFacade:
         )
         run.steps.append(records.StepSummary(number, step.step_id, ("read",), None, None, step.ended_at))
         self._step_events[run_id].append(b"")
+        respondents = self._logs[run.session_id].respondents()
         entry = self._record(
             self.get_session(run.session_id), run_id, number, records.StepEnded(step, verdicts), wake=False
         )
-        self._step_events[run_id][-1] = _event_of(entry)
+        self._step_events[run_id][-1] = event = _event_of(entry)
         if ask:
             self._ask(run, step)
+            for respondent in respondents:
+                assert run.pending_decision is not None
+                respondent.ask(run.pending_decision, step_of_event(event))
         else:
             self._decide(run, step.step_id, DecisionAction.CONTINUE, DecisionSource.AUTO)
         return step
