@@ -307,6 +307,8 @@ _SESSION_FOLDS: dict[type, Callable[[SessionView, Any], None]] = {
     RunStateChanged: _fold_run_state,
     RunEnded: _fold_run_ended,
 }
+#: Classes of facts of which `fold_session` makes something.
+SESSION_FACTS: frozenset[type] = frozenset(_SESSION_FOLDS)
 
 
 def replay_session(records: Iterable[Record]) -> tuple[SessionView, dict[str, RunView]]:

@@ -5,6 +5,8 @@ this order and without a task in between. The order is the promise: **what was d
 it leaves the daemon, and every event is committed before anybody sees it.** At a step boundary the agent waits for us,
 so there the facts (the step and its decision) are committed alone, the answer is written, and then their events are
 encoded, committed and published; a crash in between is mended at the next start, which makes the events from the facts.
+Likewise a client that wants no events is asked by the facts, and the events are held for its answer; nothing else is
+interpreted before they are published.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ from steprail_daemon.core.records import (
     SessionCreated,
     SessionStateChanged,
 )
-from steprail_daemon.core.replay import fold_session
+from steprail_daemon.core.replay import SESSION_FACTS, fold_session
 from steprail_daemon.core.run import Run
 from steprail_daemon.core.views import RunView, SessionView
 from steprail_daemon.engine.batch import BatchBuilder
@@ -339,7 +341,9 @@ class SessionRunner:
             return
         view = run.view
         step = 0 if view.started_at is None else len(view.steps) + (0 if self._gate_shut else 1)
-        self._begin(self.places[view.run_id].run_no, view.run_id, step)
+        # `_begin` written out, as this is on the way to every decision.
+        self._at = at = self.world.clock.now()
+        self._builder.begin(at, self.places[view.run_id].run_no, view.run_id, step)
 
     def _active(self, event: AgentEvent) -> None:
         kind = type(event)
@@ -412,7 +416,11 @@ class SessionRunner:
         for command in run.handle(event, self._at):
             kind = type(command)
             if kind is Emit:
-                self._emit(command.fact)  # type: ignore[union-attr]
+                fact: Fact = command.fact  # type: ignore[union-attr]
+                if type(fact) in SESSION_FACTS:
+                    self._emit(fact)
+                else:
+                    self._builder.add_fact(fact)
             elif kind is AnswerBoundary:
                 self._answers = True
                 self._commands.append(command)

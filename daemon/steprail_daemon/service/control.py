@@ -1,6 +1,7 @@
 """ControlRun: one stream that starts a run, follows it, and decides about it.
 
 Two sides share the stream: one reads the client's messages, the other sends what happens. Losing it never ends the run.
+Where no events are wanted, a question is also sent from the engine's own stack, if the stream is free then.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from steprail_daemon.engine.facade import DeciderRequest, Subscription
 from steprail_daemon.journal.store import Batch, JournalError
 
 pytestmark = pytest.mark.anyio
+STEP_END = events_pb2.Event.STEP_END_FIELD_NUMBER
 
 
 class Asked:
@@ -57,6 +58,9 @@ class Asked:
 
     def bodies(self) -> list[str | None]:
         return [event.WhichOneof("body") for event in self.events() if event.run_id == self.run_id]
+
+    def batches(self) -> list[Batch]:
+        return self.stage.store.read(self.stage.runner(self.session_id).session_no, 0, 1 << 30)
 
     def events(self) -> list[events_pb2.Event]:
         events = self.stage.events(self.session_id)
@@ -97,6 +101,7 @@ async def test_an_answer_that_comes_at_once_is_written_before_the_events_which_a
         client.decide()
         assert client.stage.diary == ["commit", "ask", "commit", "write control_response", "commit"]
         assert client.process.answers()["gate-1"] == {}
+        assert client.stage.runner(client.session_id)._held is None
         expected = ["step_end", "decision_requested", "run_state_changed", "decision_recorded", "run_state_changed"]
         assert client.bodies()[-5:] == expected
         held, decided = client.events()[-5:-2], client.events()[-2:]
@@ -162,7 +167,9 @@ async def test_whoever_looks_at_the_steps_or_the_session_sees_what_was_held(tmp_
         client.decide()
         await client.catch_up()
         client.process.step("b", "gate-2")
+        assert client.bodies().count("step_end") == 1
         assert engine.get_session(client.session_id).last_seq == client.events()[-1].seq
+        assert client.bodies().count("step_end") == 2
         assert client.bodies()[-1] == "run_state_changed"
         assert engine.get_run(client.run_id).state is RunState.AWAITING_DECISION
 
@@ -199,11 +206,24 @@ async def test_a_model_message_past_the_held_boundary_comes_after_the_events_of_
     async with asked(tmp_path) as client:
         client.process.step("a", "gate-1")
         client.process.say(*step_lines("b"))
+        # What was held is on record before what came next was even looked at.
+        held = next(batch for batch in client.batches() if STEP_END in batch.kinds)
+        assert len(held.kinds) == held.kinds.index(STEP_END) + 3
         bodies = client.bodies()
         assert bodies.index("step_end") < bodies.index("decision_requested") < bodies.index("agent_end")
         failure = client.stage.engine.get_run(client.run_id).failure
         assert failure is not None
         assert failure.reason == "GATE_LOST"
+
+
+async def test_an_exit_while_asked_comes_after_the_events_of_the_question(tmp_path: Path) -> None:
+    async with asked(tmp_path) as client:
+        client.process.step("a", "gate-1")
+        client.process.exit(1)
+        held = next(batch for batch in client.batches() if STEP_END in batch.kinds)
+        assert len(held.kinds) == held.kinds.index(STEP_END) + 3
+        assert client.bodies()[-1] == "agent_end"
+        assert client.stage.engine.get_run(client.run_id).state is RunState.FAILED
 
 
 async def test_a_question_that_is_over_before_it_is_recorded_is_not_asked(tmp_path: Path) -> None:
