@@ -429,6 +429,8 @@ _SESSION_FOLDS: dict[type, Callable[[SessionView, Any, str], None]] = {
     UsageCounted: _fold_usage_outside,
     RunEnded: _fold_run_ended,
 }
+#: Classes of facts of which `fold_session` makes something.
+SESSION_FACTS: frozenset[type] = frozenset(_SESSION_FOLDS)
 
 
 def replay_session(records: Iterable[tuple[int, Record]]) -> tuple[SessionView, dict[str, RunView]]:

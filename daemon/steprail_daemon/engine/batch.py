@@ -34,6 +34,7 @@ class BatchBuilder:
         "_facts",
         "_first_seq",
         "_heard",
+        "_held",
         "_kept",
         "_kind_of",
         "_records",
@@ -68,6 +69,8 @@ class BatchBuilder:
         self._heard: list[Fact] = []
         self._records: list[Record] = []
         self._kept = ""
+        #: How many events the parts that are held have, and what those of each part share.
+        self._held: list[tuple[int, int, int]] = []
         self._first_seq = self.seq + 1
         self.opens_session = ""
         self.opens_run = ""
@@ -123,10 +126,28 @@ class BatchBuilder:
             return None
         return self._batch(self._first_seq - 1, b"", b"", b"", self._codec.encode_records(records))
 
+    def step_of(self, step_id: str) -> bytes | None:
+        """Give the public form of a step that is among what was added; None if it is not, or is too large to be whole.
+
+        Its event, which is made when the batch is taken, holds the same bytes.
+        """
+        for fact in reversed(self._events):
+            if type(fact) is StepEnded:
+                if fact.step.step_id != step_id:
+                    return None
+                self._encoder.begin(self._at, self._run_id, self._step_number)
+                return self._encoder.step(fact)
+        return None
+
     def facts_committed(self) -> None:
         """Note that the facts were committed: what is taken next has their events and not their records."""
         self._heard = [*self._heard, *self._facts] if self._heard else self._facts
         self._facts = []
+
+    def hold(self) -> None:
+        """Keep these events, whose facts are committed, for the batch that is taken next, of the same run."""
+        if self._events:
+            self._held.append((len(self._events), self._at, self._step_number))
 
     def take(self) -> Batch | None:
         """Give the batch and begin a new one; None if nothing was added."""
@@ -134,10 +155,13 @@ class BatchBuilder:
         if not events and not self._facts and not self._records:
             return None
         encoder, kind_of = self._encoder, self._kind_of
-        encoder.begin(self._at, self._run_id, self._step_number)
         if self._kept:
             encoder.keep(self._kept)
-        entries = list(map(encoder.encode, range(self._first_seq, self.seq + 1), events))
+        if self._held:
+            entries = self._encode_parts()
+        else:
+            encoder.begin(self._at, self._run_id, self._step_number)
+            entries = list(map(encoder.encode, range(self._first_seq, self.seq + 1), events))
         kinds = bytes(map(kind_of.__getitem__, map(type, events)))
         ends = array("I", accumulate(map(len, entries))).tobytes()
         batch = self._batch(self.seq, kinds, ends, b"".join(entries), self._encoded_records())
@@ -154,6 +178,16 @@ class BatchBuilder:
         """Give and forget the facts and events of the batch that was taken last."""
         taken, self._taken = self._taken, _NOTHING
         return taken
+
+    def _encode_parts(self) -> list[bytes]:
+        """Encode the events of the parts that were held, and those that came after them."""
+        encoder, events = self._encoder, self._events
+        entries: list[bytes] = []
+        for end, at, step_number in [*self._held, (len(events), self._at, self._step_number)]:
+            start = len(entries)
+            encoder.begin(at, self._run_id, step_number)
+            entries += map(encoder.encode, range(self._first_seq + start, self._first_seq + end), events[start:end])
+        return entries
 
     def _encoded_records(self) -> bytes:
         records = self._records
@@ -177,8 +211,13 @@ class BatchBuilder:
         )
 
     def drop(self) -> None:
-        """Forget what was added since the last batch, as if it had not happened."""
+        """Forget what was added since the last batch, or since something was held, as if it had not happened."""
+        held, events = self._held, self._events
         self.rewind(self._first_seq - 1)
+        if held:
+            kept = held[-1][0]
+            self._held, self._events = held, events[:kept]
+            self.seq += kept
 
     def rewind(self, last_seq: int) -> None:
         """Forget what was added, and go on after `last_seq`: the batch that was taken last was not committed."""

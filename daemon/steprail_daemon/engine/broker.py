@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from steprail_daemon.engine.arrivals import Arrivals
-from steprail_daemon.engine.facade import Slice
+from steprail_daemon.engine.facade import Respondent, Slice
 from steprail_daemon.engine.ports import DEAF, Observe
 from steprail_daemon.engine.refusals import journal_reads
 from steprail_daemon.journal.store import Batch, Store
@@ -35,6 +35,7 @@ class Feed:
         "_tail_bytes",
         "_waiters",
         "arrivals",
+        "asked_at_once",
         "closed",
         "last_seq",
         "observe",
@@ -61,6 +62,8 @@ class Feed:
         self._tail_bytes = 0
         self._followers = 0
         self._waiters: set[asyncio.Future[None]] = set()
+        #: Those with a respondent.
+        self.asked_at_once: list[FeedSubscription] = []
 
     def publish(self, batch: Batch) -> None:
         """Show a batch that is committed."""
@@ -80,6 +83,15 @@ class Feed:
         """Let everybody come to an end: the session is gone."""
         self.closed = True
         self.wake()
+
+    def respondents(self, run_no: int) -> list[Respondent]:
+        """Give those who can be asked about a run at once."""
+        last_seq = self.last_seq
+        return [
+            respondent
+            for subscription in self.asked_at_once
+            if (respondent := subscription.respondent(run_no, last_seq)) is not None and respondent.can_be_asked()
+        ]
 
     def wake(self) -> None:
         """Let everybody who waits look again."""
@@ -147,7 +159,7 @@ def _release(waiter: asyncio.Future[None]) -> None:
 class FeedSubscription:
     """One who follows a feed from a cursor; see `engine.facade.Subscription`."""
 
-    __slots__ = ("_closed", "_end_seq", "_feed", "_run_no", "_seq")
+    __slots__ = ("_closed", "_end_seq", "_feed", "_respondent", "_run_no", "_seq")
 
     def __init__(self, feed: Feed, after_seq: int, run_no: int | None, end_seq: Callable[[], int | None]) -> None:
         self._feed = feed
@@ -155,6 +167,7 @@ class FeedSubscription:
         self._run_no = run_no
         self._end_seq = end_seq
         self._closed = False
+        self._respondent: Respondent | None = None
         feed.follow()
 
     @property
@@ -172,10 +185,21 @@ class FeedSubscription:
         await self._feed.wait(timeout_ns)
         return self.take()
 
+    def ask_at_once(self, respondent: Respondent) -> None:
+        """See `engine.facade.Subscription.ask_at_once`."""
+        self._respondent = respondent
+        self._feed.asked_at_once.append(self)
+
+    def respondent(self, run_no: int, last_seq: int) -> Respondent | None:
+        """Give who is asked, unless it is about another run, or something before `last_seq` is still to be given."""
+        return self._respondent if self._seq == last_seq and self._run_no in (None, run_no) else None
+
     def close(self) -> None:
         """Stop to follow. Harmless when done twice."""
         if not self._closed:
             self._closed = True
+            if self._respondent is not None:
+                self._feed.asked_at_once.remove(self)
             self._feed.unfollow()
 
     def _ended(self) -> bool:

@@ -293,6 +293,16 @@ class EventsSubscription(Protocol):
         """Stop to follow."""
 
 
+class Respondent(Protocol):
+    """One who is asked on the engine's own stack, and may neither wait nor raise there."""
+
+    def can_be_asked(self) -> bool:
+        """Whether a question would be passed on at once."""
+
+    def ask(self, pending: PendingDecision, step: bytes) -> None:
+        """Pass on what waits for a decision, with the step in its public form. Only if it can be asked."""
+
+
 class Subscription(Protocol):
     """A place in a session's sequence that moves on. Recorded events first, then live ones; no gap, no duplicate."""
 
@@ -301,6 +311,13 @@ class Subscription(Protocol):
 
         Raises:
             StopAsyncIteration: the last event of the run, or of the closed session, was given.
+        """
+
+    def ask_at_once(self, respondent: Respondent) -> None:
+        """Have somebody asked as soon as a question is recorded, ahead of the events about it, until `close`.
+
+        It is done only while this subscription has given all that there is, and no question is sure to come this way.
+        All of them are in the events.
         """
 
     @property

@@ -98,9 +98,5 @@ class Lineup(Standing):
         """Begin with the run whose turn it is."""
         raise NotImplementedError
 
-    def publish_held(self) -> None:
-        """Publish what is committed and was not published yet."""
-        raise NotImplementedError
-
     def _perform(self, run_id: str, command: Command) -> None:
         raise NotImplementedError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from steprail_daemon.core.events import PassiveEvent
-from steprail_daemon.core.records import Fact, Record
+from steprail_daemon.core.records import Fact, Record, StepEnded
 from steprail_daemon.core.shutdown import Ladder
 from steprail_daemon.core.views import SessionView
 from steprail_daemon.journal.store import Batch, Blob
@@ -112,6 +112,12 @@ class EventEncoder(Protocol):
 
     def encode(self, seq: int, event: PassiveEvent | Fact) -> bytes:
         """Give one entry of a batch: the event with its tag and length."""
+
+    def step(self, fact: StepEnded) -> bytes | None:
+        """Give the public `Step` that the event of `fact` will hold, ahead of it; None if not all of the step fits.
+
+        It is encoded once: the event takes it over. What `begin` set must hold for both.
+        """
 
     def keep(self, text: str) -> None:
         """Have a text that a resource shows kept as a blob, if it is too large to be shown whole."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from steprail_daemon.core.events import DaemonRestarted
-from steprail_daemon.core.records import Record
+from steprail_daemon.core.records import Fact, Record
 from steprail_daemon.core.replay import replay_session
 from steprail_daemon.core.run import Run
 from steprail_daemon.core.views import RunView, SessionView
@@ -41,6 +41,7 @@ def committed(world: World, runner: SessionRunner) -> tuple[SessionView, dict[st
     Raises:
         Unavailable: JOURNAL_UNAVAILABLE; it cannot even be read.
     """
+    runner.publish_held()
     if not runner.ledger.stalled:
         return runner.view, {run_id: place.view for run_id, place in runner.places.items()}
     with journal_reads():
@@ -54,9 +55,7 @@ def _recover_session(world: World, row: SessionRow) -> SessionRunner:
     view.last_seq = row.last_seq
     places = _places(world, row.session_no, runs)
     runner = SessionRunner(world, view, row.session_no, places)
-    for run_no, at, data in world.store.unpublished(row.session_no):
-        facts = [fact for record in world.records.decode_records(data) if (fact := world.records.to_fact(record))]
-        runner.publish_again(run_no, facts, at)
+    _publish_again(world, runner)
     for place in places.values():
         if not place.view.ended:
             runner.recover(Run.restore(place.view), DaemonRestarted())
@@ -64,6 +63,17 @@ def _recover_session(world: World, row: SessionRow) -> SessionRunner:
     runner.take_up()
     runner.next_turn_soon()
     return runner
+
+
+def _publish_again(world: World, runner: SessionRunner) -> None:
+    """Make the events of facts that have none, in one commit: after that nothing tells any more which these were."""
+    codec = world.records
+    parts: dict[int, list[tuple[int, list[Fact]]]] = {}
+    for run_no, at, data in world.store.unpublished(runner.session_no):
+        facts = [fact for record in codec.decode_records(data) if (fact := codec.to_fact(record))]
+        parts.setdefault(run_no, []).append((at, facts))
+    for run_no, of_run in parts.items():
+        runner.publish_again(run_no, of_run)
 
 
 def _records(world: World, session_no: int) -> Iterator[tuple[int, Record]]:

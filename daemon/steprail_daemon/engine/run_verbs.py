@@ -300,8 +300,9 @@ class RunVerbs(Registry):
 
     def steps(self, caller: Caller, run_id: str, after_number: int, limit: int) -> list[StoredStep]:
         """See `Facade`."""
+        runner = self._runner_of_run(caller, run_id)
+        runner.publish_held()
         view = self.get_run(caller, run_id)
-        runner = self._session_of_run[run_id]
         place = runner.places[run_id]
         with journal_reads():
             return read_steps(self._world, runner.session_no, place, view, after_number=after_number, limit=limit)

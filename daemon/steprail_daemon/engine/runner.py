@@ -5,10 +5,13 @@ this order and without a task in between. The order is the promise: **what was d
 it leaves the daemon, and every event is committed before anybody sees it.** At a step boundary the agent waits for us,
 so there the facts (the step and its decision) are committed alone, the answer is written, and then their events are
 encoded, committed and published; a crash in between is mended at the next start, which makes the events from the facts.
+Likewise a client that wants no events is asked by the facts, and the events are held for its answer; nothing else is
+interpreted before they are published.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import cast
 
@@ -44,6 +47,7 @@ from steprail_daemon.core.events import (
     AgentStartFailed,
     BoundaryReached,
     DecidersChanged,
+    DecisionSubmitted,
     MessageEnded,
     MessageStarted,
     ModelChanged,
@@ -78,7 +82,7 @@ from steprail_daemon.core.records import (
     SessionUpdated,
     UsageCounted,
 )
-from steprail_daemon.core.replay import fold_session
+from steprail_daemon.core.replay import SESSION_FACTS, fold_session
 from steprail_daemon.core.run import Run
 from steprail_daemon.core.stops import needs
 from steprail_daemon.core.views import SessionView
@@ -96,6 +100,8 @@ from steprail_daemon.engine.world import World
 
 __all__ = ["MAX_CALLS", "RunPlace", "SessionRunner"]
 
+#: How long the events of a step that a client was asked about ahead of them may be held.
+HOLD_SECONDS = 0.002
 #: Calls of one message: a step is given as one message of the API, which has a bound.
 MAX_CALLS = 256
 
@@ -132,10 +138,13 @@ class SessionRunner(Lineup):
         self._deciders: dict[str, int] = {}
         #: Permissions that policy has not ruled on yet, by the agent's own ids.
         self._ruling: set[str] = set()
+        #: Runs while events are held whose facts are committed; see `_ask_at_once`.
+        self._held: asyncio.TimerHandle | None = None
         self._commands: list[Command] = []
         #: The run that they are of.
         self._commands_of = ""
         self._answers = False
+        self._asks = False
         self._gate_shut = False
         self._prompted = False
         self._gave_up = False
@@ -184,8 +193,10 @@ class SessionRunner(Lineup):
             StepRailError: the run refuses it; nothing changed.
             Unavailable: JOURNAL_UNAVAILABLE; it may still take effect once the journal can be written again.
         """
-        self.publish_held()
         self.ledger.require()
+        if self._held is not None and not self._is_answer(event):
+            self.publish_held()
+            self.ledger.require()
         run = self._find(run_id)
         if run is None:
             return
@@ -193,7 +204,9 @@ class SessionRunner(Lineup):
         try:
             self._drive(event, run)
         except BaseException:
-            self._builder.drop()
+            if self._held is None:
+                # What is held is committed, and a run that refuses has added nothing to it.
+                self._builder.drop()
             raise
         if not self._settle():
             raise not_written("it was not recorded yet")
@@ -233,6 +246,7 @@ class SessionRunner(Lineup):
         """
         if self.view.state is SessionState.CLOSED:
             return
+        self.publish_held()
         self.ledger.require()
         if self.run is not None or self.queued or self.host.up:
             raise RuntimeError(f"session {self.view.session_id} is closed while something of it is live")
@@ -253,23 +267,28 @@ class SessionRunner(Lineup):
             self.queued[run_id] = run
         self.tell(run_id, event)
 
-    def publish_again(self, run_no: int, facts: list[Fact], at: int) -> None:
-        """Make the events of facts that were committed when the daemon died before it could.
+    def publish_again(self, run_no: int, parts: list[tuple[int, list[Fact]]]) -> None:
+        """Make the events of facts that were committed when the daemon died before it could, with the time of each.
 
         Raises:
             Unavailable: JOURNAL_UNAVAILABLE.
         """
         run_id = next((run_id for run_id, place in self.places.items() if place.run_no == run_no), "")
         steps = self.places[run_id].view.step_count if run_id else 0
-        self._builder.begin(at, run_no, run_id, steps)
-        for fact in facts:
-            self._builder.add_event_of(fact)
+        builder = self._builder
+        for at, facts in parts:
+            builder.begin(at, run_no, run_id, steps)
+            for fact in facts:
+                builder.add_event_of(fact)
+            builder.hold()
         self.ledger.commit_or_refuse()
 
     # --- what the host calls ----------------------------------------------------------------------------------------
 
     def agent_said(self, events: list[AgentEvent]) -> None:
         """Interpret what one read brought. This is the hot path."""
+        if self._held is not None:
+            self.publish_held()
         if self.ledger.stalled:
             self.ledger.put_off(lambda: self.agent_said(events))
             return
@@ -355,6 +374,7 @@ class SessionRunner(Lineup):
                 self._outside(lambda: self._active_outside_run(event))
 
     def _outside(self, happen: Callable[[], None]) -> None:
+        self.publish_held()
         if self.ledger.stalled:
             self.ledger.put_off(lambda: self._outside(happen))
             return
@@ -364,6 +384,7 @@ class SessionRunner(Lineup):
 
     def _about(self, run_id: str, event: RunEvent) -> None:
         """Let something happen to a run, unless it has ended by now."""
+        self.publish_held()
         if self.ledger.stalled:
             self.ledger.put_off(lambda: self._about(run_id, event))
             return
@@ -394,7 +415,10 @@ class SessionRunner(Lineup):
             return
         view = run.view
         step = 0 if view.started_at is None else len(view.steps) + (0 if self._gate_shut else 1)
-        self._begin(self.places[view.run_id].run_no, view.run_id, step)
+        # `_begin` written out, as this is on the way to every decision.
+        self._subject = view.run_id
+        self._at = at = self.world.clock.now()
+        self._builder.begin(at, self.places[view.run_id].run_no, view.run_id, step)
 
     def _active(self, event: AgentEvent) -> None:
         kind = type(event)
@@ -437,6 +461,7 @@ class SessionRunner(Lineup):
             return
         past_gate, self._gate_shut = self._gate_shut, event.held
         self._drive(StepCompleted(event.boundary_id, step, past_gate, event.held))
+        self._asks = run.view.pending_decision is not None
 
     def _active_outside_run(self, event: AgentEvent) -> None:
         """The agent works although no run is live: it is answered so that it stops, and waits for nobody."""
@@ -485,7 +510,11 @@ class SessionRunner(Lineup):
         for command in run.handle(event, self._at):
             kind = type(command)
             if kind is Emit:
-                self._emit(command.fact)  # type: ignore[union-attr]
+                fact: Fact = command.fact  # type: ignore[union-attr]
+                if type(fact) in SESSION_FACTS:
+                    self._emit(fact)
+                else:
+                    self._builder.add_fact(fact)
             elif kind is AnswerBoundary:
                 self._answers = True
                 if self._changes.waiting and command.action is _CONTINUE:  # type: ignore[union-attr]
@@ -535,17 +564,21 @@ class SessionRunner(Lineup):
 
     # --- commit, then act, then publish -----------------------------------------------------------------------------
 
-    def publish_held(self) -> None:
-        """Publish what is committed and was not published yet."""
-
     def _settle(self) -> bool:
         """Commit, act, publish; whether the facts are committed, their events being only a matter of time."""
         recorded = False
+        if self._asks:
+            self._asks = False
+            if self._ask_at_once():
+                self._answers = False
+                self._act()
+                return True
         if self._answers:
             self._answers = False
             recorded = self.ledger.commit_facts()
             if recorded:
                 self._act()
+        self._release()
         if self.ledger.commit():
             recorded = True
             if self._commands:
@@ -553,22 +586,63 @@ class SessionRunner(Lineup):
             self._sync_state()
         return recorded
 
+    def _ask_at_once(self) -> bool:
+        """Ask by the facts, where somebody wants no events; whether that was possible.
+
+        What is committed first is the step and the question. Their events are held until the agent has its answer, or
+        anything else happens, and no longer than `HOLD_SECONDS`.
+        """
+        run, builder = self.run, self._builder
+        pending = run.view.pending_decision if run is not None else None
+        respondents = self.feed.respondents(builder.run_no) if pending is not None else None
+        if pending is None or not respondents or not self.ledger.commit_facts():
+            return False
+        step = builder.step_of(pending.step_id)
+        if step is not None:
+            for respondent in respondents:
+                respondent.ask(pending, step)
+        builder.hold()
+        self._held = self.world.loop.call_later(HOLD_SECONDS, self.world.guarded(self.publish_held))
+        return True
+
+    def publish_held(self) -> None:
+        """Commit and publish the events that are held, if there are any."""
+        if self._held is not None:
+            self._release()
+            self.ledger.commit()
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.cancel()
+            self._held = None
+
+    def _is_answer(self, event: RunEvent) -> bool:
+        pending = self.run.view.pending_decision if self.run is not None else None
+        return type(event) is DecisionSubmitted and pending is not None and event.step_id == pending.step_id
+
     def _act(self) -> None:
         commands, self._commands = self._commands, []
+        run_id = self._commands_of
         to_agent: list[AgentCommand] = []
+        later: list[Command] = []
         for command in commands:
             kind = type(command)
             if kind in _AGENT_COMMANDS:
                 to_agent.append(command)  # type: ignore[arg-type]
                 if kind is AnswerBoundary and command.action is _CONTINUE:  # type: ignore[union-attr]
                     self._gate_shut = False
-                continue
-            if to_agent and kind is EndProcess:
-                self.host.send(to_agent)
-                to_agent = []
-            self._perform(self._commands_of, command)
+            elif kind is EndProcess:
+                if to_agent:
+                    self.host.send(to_agent)
+                    to_agent = []
+                self._perform(run_id, command)
+            else:
+                # Timers and the like are ours: the agent waits and comes first.
+                later.append(command)
         if to_agent:
             self.host.send(to_agent)
+        for command in later:
+            self._perform(run_id, command)
 
     def _perform(self, run_id: str, command: Command) -> None:
         if isinstance(command, StartTimer):

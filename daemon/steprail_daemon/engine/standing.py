@@ -56,11 +56,16 @@ class Standing:
         Raises:
             Unavailable: JOURNAL_UNAVAILABLE, and nothing happened.
         """
+        self.publish_held()
         self.ledger.require()
         self._begin(0, "", 0)
         self._builder.add_fact(fact)
         self.ledger.commit_or_refuse()
         fold_session(self.view, fact, "")
+
+    def publish_held(self) -> None:
+        """Publish what is committed and was not published yet."""
+        raise NotImplementedError
 
     # --- the session's state ----------------------------------------------------------------------------------------
 

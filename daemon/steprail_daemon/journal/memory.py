@@ -9,19 +9,21 @@ from collections.abc import Iterator
 import msgspec
 
 from steprail_daemon.journal.layout import LAST_SUB, MAX_SEQ
-from steprail_daemon.journal.store import Batch, Blob, JournalError, RunRow, SessionRow
+from steprail_daemon.journal.record import condense
+from steprail_daemon.journal.store import Batch, BatchRefused, Blob, JournalError, RequestRow, RunRow, SessionRow
 from steprail_daemon.journal.tail import Tail, has_edges, new_tail, refusal, uint32_at
 
 
 class _Session:
     """What is kept of a session. `lasts` are the last sequence numbers of `batches`, for bisection."""
 
-    __slots__ = ("batches", "lasts", "records", "run_ids", "session_id", "tail", "unpublished")
+    __slots__ = ("batches", "earliest", "lasts", "records", "run_ids", "session_id", "tail", "unpublished")
 
     def __init__(self, session_id: str, tail: Tail) -> None:
         self.session_id = session_id
         self.tail = tail
         self.batches: list[Batch] = []
+        self.earliest = 1
         self.lasts: list[int] = []
         self.records: list[tuple[int, bytes]] = []
         self.unpublished: list[tuple[int, int, bytes]] = []
@@ -38,6 +40,8 @@ class MemoryStore:
         self._runs: dict[str, RunRow] = {}
         self._blobs: dict[str, Blob] = {}
         self._blob_sessions: dict[str, set[int]] = {}
+        self._requests: dict[tuple[str, str, str], RequestRow] = {}
+        self._deleted: set[int] = set()
         self._closed = False
 
     @property
@@ -63,6 +67,7 @@ class MemoryStore:
             or batch.opens_session
             or batch.ends_run
             or batch.blobs
+            or batch.request is not None
             or batch.closes_session
             or len(kinds) != count
             or len(ends) != 4 * count
@@ -91,7 +96,10 @@ class MemoryStore:
         self._check_open()
         if batch.session_no in self._sessions or batch.opens_session in self._session_numbers:
             raise refusal(batch, f"it opens session {batch.opens_session!r}, which is there already")
-        return _Session(batch.opens_session, new_tail(batch))
+        tail = new_tail(batch)
+        if batch.session_no in self._deleted:
+            raise refusal(batch, "the session was deleted, and its number is not used again")
+        return _Session(batch.opens_session, tail)
 
     def _append_any(self, batch: Batch, session: _Session) -> None:
         session.tail.check(batch)
@@ -110,6 +118,14 @@ class MemoryStore:
         for blob in batch.blobs:
             self._blobs.setdefault(blob.blob_id, blob)
             self._blob_sessions.setdefault(blob.blob_id, set()).add(batch.session_no)
+        if batch.request is not None:
+            self._keep_request(batch.request)
+
+    def _keep_request(self, request: RequestRow) -> None:
+        key = (request.tenant, request.caller, request.request_id)
+        # One that is replaced goes to the end, as a new one.
+        self._requests.pop(key, None)
+        self._requests[key] = request
 
     def _end_run(self, session: _Session, batch: Batch) -> None:
         run_id = next(run_id for run_id in session.run_ids if self._runs[run_id].run_no == batch.run_no)
@@ -128,11 +144,51 @@ class MemoryStore:
             end += 1
         return session.batches[start:end]
 
-    def earliest_seq(self, session_no: int) -> int:
-        """See `Store.earliest_seq`. Nothing is ever removed, so it is 1."""
+    def delete_session(self, session_no: int, request: RequestRow | None = None) -> None:
+        """See `Store.delete_session`."""
         self._check_open()
-        del session_no
-        return 1
+        session = self._sessions.pop(session_no, None)
+        if session is None:
+            raise BatchRefused(f"there is no session {session_no} that could be deleted")
+        self._deleted.add(session_no)
+        del self._session_numbers[session.session_id]
+        for run_id in session.run_ids:
+            del self._runs[run_id]
+        for blob_id, sessions in list(self._blob_sessions.items()):
+            sessions.discard(session_no)
+            if not sessions:
+                del self._blob_sessions[blob_id], self._blobs[blob_id]
+        if request is not None:
+            self._keep_request(request)
+
+    def remember(self, request: RequestRow) -> None:
+        """See `Store.remember`."""
+        self._check_open()
+        self._keep_request(request)
+
+    def requests(self, since: int) -> Iterator[RequestRow]:
+        """See `Store.requests`."""
+        self._check_open()
+        return iter([request for request in self._requests.values() if request.at >= since])
+
+    def last_session_no(self) -> int:
+        """See `Store.last_session_no`."""
+        self._check_open()
+        return max(*self._sessions, *self._deleted, 0, 0)
+
+    def remove_prefix(self, session_no: int, upto_seq: int) -> None:
+        """Remove a session's batches with events up to `upto_seq`, as retention does in a file."""
+        session = self._sessions[session_no]
+        count = bisect_right(session.lasts, upto_seq)
+        del session.batches[:count], session.lasts[:count]
+        session.earliest = session.batches[0].first_seq if session.batches else session.tail.next_seq
+        session.records = [(run_no, condense(records)) for run_no, records in session.records]
+
+    def earliest_seq(self, session_no: int) -> int:
+        """See `Store.earliest_seq`. 1 for a session that is not there."""
+        self._check_open()
+        session = self._sessions.get(session_no)
+        return session.earliest if session else 1
 
     def sessions(self) -> Iterator[SessionRow]:
         """See `Store.sessions`."""

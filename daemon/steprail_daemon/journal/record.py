@@ -77,9 +77,10 @@ def to_record(event: PassiveEvent | Fact) -> Record | None:
 
 def to_whole_record(event: PassiveEvent | Fact) -> Record | None:
     """Give what is recorded of an event whose wire form is not committed with it: of a step the whole content."""
+    # `to_record` written out, as this is on the way to every decision.
     if type(event) is StepEnded:
         return StepKept(event.step, event.verdicts)
-    return to_record(event)
+    return None if type(event) in PASSIVE_EVENTS else event  # type: ignore[return-value]
 
 
 def to_fact(record: Record) -> Fact | None:
@@ -118,6 +119,20 @@ def decode_records(data: bytes) -> list[Record]:
         raise RecordUnknownError(_describe(body, error)) from error
     except msgspec.DecodeError as error:
         raise RecordCorruptError(f"records are not MessagePack: {error}") from error
+
+
+def condense(data: bytes) -> bytes:
+    """Give what is kept of a batch's records once its events are removed: of a step that is whole its summary.
+
+    A replay gives the same. What cannot be decoded is given back as it is.
+    """
+    try:
+        records = decode_records(data)
+    except RecordError:
+        return data
+    if not any(type(record) is StepKept for record in records):
+        return data
+    return encode_records([summarise(record.step) if type(record) is StepKept else record for record in records])
 
 
 def _describe(body: memoryview, error: msgspec.ValidationError) -> str:

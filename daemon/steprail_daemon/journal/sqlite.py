@@ -6,8 +6,8 @@ place, at most `busy_wait` seconds; a lock held longer is a JournalError like an
 batch may be given again.
 
 **Threads.** With "normal" an append takes some ten microseconds and belongs on the event loop; with "full" each one
-waits for the disk and the whole store belongs on one thread of its own. `checkpoint` alone may be called from any
-thread at any time.
+waits for the disk and the whole store belongs on one thread of its own. `checkpoint` and `retain` alone may be called
+from any thread at any time.
 
 Measured and left as SQLite has it: page size 4096 (8192 costs a tenth more per small batch, 2048 a fifth and 1024 two
 thirds more per large one), cache size and memory mapping (no gain; an I/O error would be a signal that kills).
@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from steprail_daemon.journal.checkpoint import Checkpoint, Checkpointer
@@ -29,7 +29,6 @@ from steprail_daemon.journal.layout import (
     LANES,
     LAST_SUB,
     MAX_SEQ,
-    SEQ_MASK,
     SESSION_SHIFT,
     SUB_BITS,
     checksum,
@@ -37,35 +36,31 @@ from steprail_daemon.journal.layout import (
     pack_key,
     unpack_key,
 )
+from steprail_daemon.journal.reader import SqliteReader
+from steprail_daemon.journal.retention import Keep, Removed, Retention
 from steprail_daemon.journal.schema import Synchronous, describe, end_life, open_for_writing, read_boot_id
 from steprail_daemon.journal.statements import (
     ADD_BLOB,
-    BLOB_SESSIONS,
+    ADD_REQUEST,
     CLOSE_SESSION,
+    DELETE_SESSION,
+    DELETED,
     END_RUN,
-    FIRST,
     INSERT,
     LAST,
     NAME_BLOB,
     OPEN_RUN,
     OPEN_SESSION,
-    READ,
-    RECORDS,
-    RUN,
-    SESSION,
-    UNPUBLISHED,
 )
-from steprail_daemon.journal.store import Batch, BatchRefused, JournalError, RunRow, SessionRow
-from steprail_daemon.journal.tail import Tail, has_edges, new_tail, uint32_at
-
-_PAGE: Final = 256
+from steprail_daemon.journal.store import Batch, BatchRefused, JournalError, RequestRow
+from steprail_daemon.journal.tail import Tail, has_edges, new_tail, refusal, uint32_at
 
 _REFUSALS: Final = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError)
 
 _Row = tuple[int, int, int, int, int, bytes | None, bytes]
 
 
-class SqliteStore:
+class SqliteStore(SqliteReader):
     """A `Store` in the file `path`, made if it is not there. Whoever opens it holds the lock of the state directory.
 
     `busy_wait` is the longest wait for the writer's lock, in seconds. `boot_id` identifies this start of the machine.
@@ -92,8 +87,11 @@ class SqliteStore:
         self._busy_wait = busy_wait
         self._note_commit = note_commit or deque[int](maxlen=0).append
         self._checkpointer = Checkpointer(path)
+        self._retention = Retention(path)
         self._tails: dict[int, Tail] = {}
         self._closed = False
+        rows = self._all("SELECT session_no FROM deleted_sessions WHERE NOT swept", ())
+        self._deleted = {session_no for (session_no,) in rows}
 
     @property
     def epoch(self) -> str:
@@ -116,6 +114,7 @@ class SqliteStore:
             or batch.opens_run
             or batch.ends_run
             or batch.blobs
+            or batch.request is not None
             or batch.opens_session
             or batch.closes_session
             or len(kinds) != count
@@ -169,7 +168,7 @@ class SqliteStore:
         row = (key, batch.run_no, batch.last_seq, batch.at, checksum(batch.at, records, events), records, events)
         began = perf_counter_ns()
         if has_edges(batch):
-            self._insert_edges(batch, row)
+            self._in_transaction(lambda: self._execute_edges(batch, row))
         else:
             self._insert(INSERT[batch.session_no % LANES], row)
         self._note_commit(perf_counter_ns() - began)
@@ -197,16 +196,46 @@ class SqliteStore:
         finally:
             self._set_busy_wait(0)
 
-    def _insert_edges(self, batch: Batch, row: _Row) -> None:
+    def delete_session(self, session_no: int, request: RequestRow | None = None) -> None:
+        """See `Store.delete_session`. Batches, blobs and kept records are removed by `retain`, in its turns."""
+        if self._one("SELECT 1 FROM sessions WHERE session_no = ?", (session_no,)) is None:
+            raise BatchRefused(f"journal {self._path}: there is no session {session_no} that could be deleted")
+
+        def delete() -> None:
+            for statement in DELETE_SESSION:
+                self._execute(statement, (session_no,))
+            if request is not None:
+                self._execute(ADD_REQUEST, _values(request))
+
+        self._in_transaction(delete)
+        self._deleted.add(session_no)
+        self._tails.pop(session_no, None)
+
+    def remember(self, request: RequestRow) -> None:
+        """See `Store.remember`."""
+        self._in_transaction(lambda: self._execute(ADD_REQUEST, _values(request)))
+
+    def _in_transaction(self, change: Callable[[], object]) -> None:
         try:
-            self._set_busy_wait(self._busy_wait)
-            self._execute("BEGIN IMMEDIATE")
-            self._execute_edges(batch, row)
+            self._begin()
+            change()
             self._execute("COMMIT")
         except (sqlite3.Error, OverflowError) as error:
             raise self._not_written(error) from error
         finally:
             self._roll_back()
+
+    def _begin(self) -> None:
+        try:
+            self._execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            if not _is_busy(error):
+                raise
+            self._set_busy_wait(self._busy_wait)
+            try:
+                self._execute("BEGIN IMMEDIATE")
+            finally:
+                self._set_busy_wait(0)
 
     def _execute_edges(self, batch: Batch, row: _Row) -> None:
         execute = self._execute
@@ -217,18 +246,19 @@ class SqliteStore:
         execute(INSERT[batch.session_no % LANES], row)
         for blob in batch.blobs:
             execute(ADD_BLOB, (blob.blob_id, blob.mime_type, blob.data))
-            execute(NAME_BLOB, (batch.session_no, blob.blob_id))
+            execute(NAME_BLOB, (batch.session_no, batch.last_seq, blob.blob_id))
         if batch.ends_run:
             execute(END_RUN, (batch.last_seq, batch.session_no, batch.run_no))
         if batch.closes_session:
             execute(CLOSE_SESSION, (batch.last_seq, batch.session_no))
+        if batch.request is not None:
+            execute(ADD_REQUEST, _values(batch.request))
 
     def _roll_back(self) -> None:
         """Leave no transaction open, whatever happened; a failed COMMIT may keep one."""
         try:
             if self._db.in_transaction:
                 self._db.rollback()
-            self._set_busy_wait(0)
         except sqlite3.Error as error:
             raise self._failure(error) from error
 
@@ -242,6 +272,8 @@ class SqliteStore:
         try:
             found = self._db.execute("SELECT last_seq FROM sessions WHERE session_no = ?", (session_no,)).fetchone()
             if found is None or batch.opens_session:
+                if self._db.execute(DELETED, (session_no,)).fetchone():
+                    raise refusal(batch, "the session was deleted, and its number is not used again")
                 return new_tail(batch)
             last = self._db.execute(LAST[session_no % LANES], key_range(session_no)).fetchone()
             runs = self._db.execute("SELECT run_no, last_seq FROM runs WHERE session_no = ?", (session_no,)).fetchall()
@@ -266,129 +298,6 @@ class SqliteStore:
         self._tails[session_no] = tail
         return tail
 
-    def read(self, session_no: int, after_seq: int, max_bytes: int) -> list[Batch]:
-        """See `Store.read`."""
-        low, high = key_range(session_no)
-        # The last batch at or before the wanted event holds it, or else what follows does.
-        upto = pack_key(session_no, min(max(after_seq + 1, 0), SEQ_MASK), LAST_SUB)
-        batches: list[Batch] = []
-        size = 0
-        try:
-            cursor = self._db.execute(READ[session_no % LANES], (low, upto, low, high, after_seq))
-            try:
-                for key, run_no, last_seq, at, events in cursor:
-                    first_seq = (key >> SUB_BITS) & SEQ_MASK
-                    count = last_seq - first_seq + 1
-                    if not count:
-                        continue
-                    batches.append(
-                        Batch(
-                            session_no=session_no,
-                            run_no=run_no,
-                            first_seq=first_seq,
-                            last_seq=last_seq,
-                            at=at,
-                            kinds=events[:count],
-                            ends=events[count : 5 * count],
-                            wire=events[5 * count :],
-                        )
-                    )
-                    size += len(events) - 5 * count
-                    if size >= max_bytes:
-                        break
-            finally:
-                # An open cursor would keep its snapshot, and with it the whole log, in use.
-                cursor.close()
-        except (sqlite3.Error, OverflowError) as error:
-            raise self._failure(error) from error
-        return batches
-
-    def earliest_seq(self, session_no: int) -> int:
-        """See `Store.earliest_seq`. 1 for a session that is not there."""
-        (key,) = self._one(FIRST[session_no % LANES], key_range(session_no)) or (None,)
-        if key is not None:
-            return unpack_key(key)[1]
-        (last_seq,) = self._one("SELECT last_seq FROM sessions WHERE session_no = ?", (session_no,)) or (None,)
-        return int(last_seq or 0) + 1
-
-    def sessions(self) -> Iterator[SessionRow]:
-        """See `Store.sessions`."""
-        return self._iterate_sessions(self._session_page(0))
-
-    def _session_page(self, after: int) -> list[tuple[int, str, int | None, int]]:
-        return self._all(f"{SESSION} WHERE session_no > ? ORDER BY session_no LIMIT ?", (after, _PAGE))
-
-    def _iterate_sessions(self, page: list[tuple[int, str, int | None, int]]) -> Iterator[SessionRow]:
-        while page:
-            for row in page:
-                yield self._session_row(*row)
-            page = self._session_page(page[-1][0])
-
-    def session(self, session_id: str) -> SessionRow | None:
-        """See `Store.session`."""
-        row = self._one(f"{SESSION} WHERE session_id = ?", (session_id,))
-        return None if row is None else self._session_row(*row)
-
-    def _session_row(self, session_no: int, session_id: str, last_seq: int | None, last_run_no: int) -> SessionRow:
-        closed = last_seq is not None
-        if last_seq is None:
-            last = self._one(LAST[session_no % LANES], key_range(session_no))
-            last_seq = last[1] if last else 0
-        return SessionRow(session_no, session_id, last_seq, last_run_no, closed)
-
-    def run(self, run_id: str) -> RunRow | None:
-        """See `Store.run`."""
-        row = self._one(f"{RUN} WHERE run_id = ?", (run_id,))
-        return None if row is None else RunRow(*row)
-
-    def runs(self, session_no: int) -> list[RunRow]:
-        """See `Store.runs`."""
-        return [RunRow(*row) for row in self._all(f"{RUN} WHERE session_no = ? ORDER BY run_no", (session_no,))]
-
-    def records(self, session_no: int) -> Iterator[tuple[int, bytes]]:
-        """See `Store.records`."""
-        low, high = key_range(session_no)
-        return self._iterate_records(session_no, high, self._record_page(session_no, low - 1, high))
-
-    def _record_page(self, session_no: int, after: int, high: int) -> list[tuple[int, int, bytes]]:
-        return self._all(RECORDS[session_no % LANES], (after, high, _PAGE))
-
-    def _iterate_records(
-        self, session_no: int, high: int, page: list[tuple[int, int, bytes]]
-    ) -> Iterator[tuple[int, bytes]]:
-        while page:
-            for _, run_no, records in page:
-                yield run_no, records
-            page = self._record_page(session_no, page[-1][0], high)
-
-    def unpublished(self, session_no: int) -> list[tuple[int, int, bytes]]:
-        """See `Store.unpublished`."""
-        last = self._one(LAST[session_no % LANES], key_range(session_no))
-        if last is None:
-            return []
-        # Batches without events have the first_seq of the event that is next.
-        next_seq = last[1] + 1
-        first, end = pack_key(session_no, next_seq, 0), pack_key(session_no, next_seq, LAST_SUB - 1)
-        return self._all(UNPUBLISHED[session_no % LANES], (first, end))
-
-    def read_blob(self, blob_id: str, offset: int, max_bytes: int) -> tuple[bytes, int, str] | None:
-        """See `Store.read_blob`."""
-        row = self._one("SELECT blob_no, mime_type FROM blobs WHERE blob_id = ?", (blob_id,))
-        if row is None:
-            return None
-        try:
-            # Reads the part alone, where substr() would read the whole.
-            with self._db.blobopen("blobs", "data", row[0], readonly=True) as blob:
-                size = len(blob)
-                blob.seek(min(offset, size))
-                return blob.read(max_bytes), size, row[1]
-        except sqlite3.Error as error:
-            raise self._failure(error) from error
-
-    def blob_sessions(self, blob_id: str) -> frozenset[int]:
-        """See `Store.blob_sessions`."""
-        return frozenset(session_no for (session_no,) in self._all(BLOB_SESSIONS, (blob_id,)))
-
     def checkpoint(self, *, idle: bool = False) -> Checkpoint:
         """Move the write-ahead log into the file, see `Checkpointer.run`. May be called from any thread.
 
@@ -396,6 +305,14 @@ class SqliteStore:
             JournalError: the disk refused, or the store is closed.
         """
         return self._checkpointer.run(idle=idle)
+
+    def retain(self, keep: Keep, now: int) -> Removed:
+        """Do one turn of removing what need not be kept, see `Retention.turn`. May be called from any thread.
+
+        Raises:
+            JournalError: the disk refused, or the store is closed.
+        """
+        return self._retention.turn(keep, now)
 
     def close(self) -> None:
         """See `Store.close`. A second call does nothing.
@@ -406,6 +323,7 @@ class SqliteStore:
         if self._closed:
             return
         try:
+            self._retention.close()
             self._checkpointer.close()
             self._set_busy_wait(self._busy_wait)
             end_life(self._db)
@@ -415,19 +333,6 @@ class SqliteStore:
             self._closed = True
             self._db.close()
 
-    def _one(self, statement: str, values: tuple[int | str, ...]) -> Any:
-        rows = self._all(statement, values)
-        return rows[0] if rows else None
-
-    def _all(self, statement: str, values: tuple[int | str, ...]) -> list[Any]:
-        try:
-            return self._db.execute(statement, values).fetchall()
-        except (sqlite3.Error, OverflowError) as error:
-            raise self._failure(error) from error
-
-    def _failure(self, error: Exception) -> JournalError:
-        return JournalError(describe(self._path, error))
-
     def _not_written(self, error: Exception) -> JournalError:
         """Tell a batch that the tables refuse (an id that is there, a number that is too large) from a failed write."""
         kind = BatchRefused if isinstance(error, _REFUSALS) else JournalError
@@ -436,3 +341,15 @@ class SqliteStore:
 
 def _is_busy(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _values(request: RequestRow) -> tuple[str, str, str, str, bytes, str, int]:
+    return (
+        request.tenant,
+        request.caller,
+        request.request_id,
+        request.method,
+        request.digest,
+        request.result,
+        request.at,
+    )

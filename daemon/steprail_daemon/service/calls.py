@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +29,7 @@ class Call:
 
     __slots__ = (
         "_context",
+        "_failure",
         "_refusal",
         "_scope",
         "_sending_since",
@@ -51,6 +52,8 @@ class Call:
         self._stalled = False
         self._scope = anyio.CancelScope()
         self._refusal: StepRailError | None = None
+        #: Why a message that nobody waits for could not be sent.
+        self._failure: Exception | None = None
 
     async def send(self, answer: Answer) -> None:
         """Send a message of a stream, within `interruptible`; returns once the transport took it.
@@ -68,6 +71,23 @@ class Call:
             raise Disconnected from None
         finally:
             self._sending_since = math.inf
+
+    def send_at_once(self, answer: Answer, sent: Callable[[], None]) -> None:
+        """Begin to send a message of a stream on the caller's stack, without the turn of a task.
+
+        It is on its way when this returns. `sent` is called when `send` would return; if that would raise, the call
+        ends within `interruptible` by the same error. Until then nothing else may be sent.
+        """
+        self._sending_since = time.monotonic()
+
+        def end(error: Exception | None) -> None:
+            self._sending_since = math.inf
+            if error is not None:
+                self._failure = error
+                self._scope.cancel()
+            sent()
+
+        _Errand(self._context.write(answer), end).go_on()
 
     def end_if_stalled(self, now: float) -> None:
         """End the call if the transport has taken nothing of a message for too long; `now` is the monotonic clock."""
@@ -92,15 +112,47 @@ class Call:
 
         Raises:
             StepRailError: what `end` was given.
+            Disconnected: the client is gone, which `send_at_once` found out.
             Exhausted: READER_STALLED; the transport took nothing for too long.
         """
         with self._scope:
             yield
         if self._refusal is not None:
             raise self._refusal
+        if self._failure is not None:
+            raise self._failure
         if self._stalled:
             message = f"the reader took nothing for {self._stall_limit:g} s; go on from after_seq"
             raise self.refine(Exhausted("READER_STALLED", message))
+
+
+class _Errand:
+    """A coroutine that is begun at once and goes on in callbacks: an eager task, which asyncio has from Python 3.12 on.
+
+    `end` is called with the error, or with None.
+    """
+
+    __slots__ = ("_coroutine", "_end")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], end: Callable[[Exception | None], None]) -> None:
+        self._coroutine = coroutine
+        self._end = end
+
+    def go_on(self, _done: object = None) -> None:
+        """Carry the coroutine on until it waits again, or to its end."""
+        error: Exception | None = None
+        try:
+            future = self._coroutine.send(None)
+        except StopIteration:
+            pass
+        except grpc.aio.BaseError:
+            error = Disconnected()
+        except Exception as other:  # noqa: BLE001 - it is raised where the call is served
+            error = other
+        else:
+            future.add_done_callback(self.go_on)
+            return
+        self._end(error)
 
 
 class Calls:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final, TypeVar
 
@@ -12,6 +12,8 @@ from steprail_daemon.core.errors import Invalid
 from steprail_daemon.service.bounds import ID, NAME, REASON
 
 MAX_LABELS: Final = 64
+#: Names in a filter.
+MAX_AGENTS: Final = 64
 #: The longest span that is accepted anywhere: about 292 years, what 64 bits hold in nanoseconds.
 _LONGEST_NS: Final = 2**63 - 1
 #: Bytes of UTF-8 that a character has at most.
@@ -116,3 +118,14 @@ def labels(field: str, value: Mapping[str, str]) -> dict[str, str]:
         text(f"{field}[{key[:ID]!r}]", key, ID)
         text(f"{field}[{key!r}]", held, NAME)
     return dict(value)
+
+
+def agent_names(names: Sequence[str]) -> frozenset[str]:
+    """Give a filter by agents.
+
+    Raises:
+        Invalid: FIELD_INVALID.
+    """
+    if len(names) > MAX_AGENTS:
+        raise invalid("agents", f"has {len(names)} names; at most {MAX_AGENTS} are accepted")
+    return frozenset(text(f"agents[{index}]", name, NAME) for index, name in enumerate(names))

@@ -69,6 +69,11 @@ class Contents:
         self._blobs = {}
         return blobs
 
+    @property
+    def cut(self) -> bool:
+        """Whether a text was cut since the wholes were last taken."""
+        return bool(self._blobs)
+
     def adopt(self, blobs: tuple[Blob, ...]) -> None:
         """Keep these wholes too."""
         self._blobs.update((blob.blob_id, blob) for blob in blobs)

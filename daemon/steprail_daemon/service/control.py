@@ -1,36 +1,48 @@
 """ControlRun: one stream that starts a run, follows it, and decides about it.
 
 Two sides share the stream: one reads the client's messages, the other sends what happens. Losing it never ends the run.
+Where no events are wanted, a question is also sent from the engine's own stack, if the stream is free then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 
 from steprail.v1 import events_pb2, runs_pb2
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import PendingDecision
-from steprail_daemon.engine.facade import Facade, Slice
+from steprail_daemon.engine.facade import Caller, Facade, Slice
 from steprail_daemon.service import checks, entries, resources
 from steprail_daemon.service.calls import Call, Disconnected
+from steprail_daemon.service.control_asks import Asks
 from steprail_daemon.service.errors import rejection
 from steprail_daemon.service.streams import Watch, check_cursor, parts
-from steprail_daemon.service.unsupported import refuse_unsupported
 from steprail_daemon.service.verbs import Verbs
 from steprail_daemon.service.wire import delimited
 
 _Request = runs_pb2.ControlRunRequest
 _Response = runs_pb2.ControlRunResponse
 #: Bodies that are about a run.
-_B = TypeVar("_B", runs_pb2.SubmitDecisionRequest, runs_pb2.StopRunRequest, runs_pb2.AbortRunRequest)
+_B = TypeVar(
+    "_B",
+    runs_pb2.SubmitDecisionRequest,
+    runs_pb2.AnswerPermissionRequest,
+    runs_pb2.AnswerQuestionRequest,
+    runs_pb2.StopRunRequest,
+    runs_pb2.SteerRunRequest,
+    runs_pb2.AbortRunRequest,
+)
 _Body = (
     runs_pb2.StartRunRequest
     | runs_pb2.ContinueRunRequest
     | runs_pb2.SubmitDecisionRequest
+    | runs_pb2.AnswerPermissionRequest
+    | runs_pb2.AnswerQuestionRequest
     | runs_pb2.StopRunRequest
+    | runs_pb2.SteerRunRequest
     | runs_pb2.AbortRunRequest
 )
 
@@ -38,6 +50,8 @@ _BODY: Final = {field.name: field.number for field in events_pb2.Event.DESCRIPTO
 _STEP_END: Final = _BODY["step_end"]
 _DECISION_REQUESTED: Final = _BODY["decision_requested"]
 _DECISION_RECORDED: Final = _BODY["decision_recorded"]
+_PERMISSION_REQUESTED: Final = _BODY["permission_requested"]
+_QUESTION_REQUESTED: Final = _BODY["question_requested"]
 #: Complete steps, decisions and changes of state.
 _STEPS_KINDS: Final = frozenset(
     _BODY[name]
@@ -73,8 +87,19 @@ class Conversation:
         self._failure: Exception | None = None
         self._run_id = ""
         self._events: int = runs_pb2.CONTROL_EVENTS_ALL
+        #: Takes back that the client decides.
+        self._leave: Callable[[], None] = _nothing
         #: The step that the client was last asked about and has not been told the decision of.
         self._asked = ""
+        #: What is done about a run, by body of a message, beside decisions.
+        self._others: Final[dict[str, Callable[[Any, Caller], object]]] = {
+            "permission_answer": verbs.answer_permission,
+            "question_answer": verbs.answer_question,
+            "stop": verbs.stop,
+            "steer": verbs.steer,
+            "abort": verbs.abort,
+        }
+        self._asks = Asks(facade, call.caller, self._send)
         self._sending = False
         #: What somebody waits for who wants to send meanwhile.
         self._sent: anyio.Event | None = None
@@ -90,12 +115,15 @@ class Conversation:
         watch = await self._open(first)
         self._call.refine = watch.stalled
         try:
+            if first.decide:
+                self._leave = self._facade.register_decider(self._caller, self._run_id)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._guarded, self._listen, tasks.cancel_scope)
                 await self._guarded(lambda: self._tell(watch, decide=first.decide), tasks.cancel_scope)
                 tasks.cancel_scope.cancel()
         finally:
             watch.close()
+            self._leave()
         if self._failure is not None:
             raise self._failure
 
@@ -160,18 +188,14 @@ class Conversation:
     def _act(self, request: _Request) -> None:
         body = request.WhichOneof("body")
         if body is None:
-            raise checks.invalid("body", "is required: decision, stop or abort")
+            raise checks.invalid("body", f"is required: decision, {', '.join(self._others)}")
         if request.decide or request.events or body in _OPENERS:
             raise checks.invalid(body, "came too late: start, continue_run, attach, decide, events open a stream")
         caller = self._caller
         if body == "decision":
             self._verbs.decide(self._about_this_run(request, request.decision), caller)
-        elif body == "stop":
-            self._verbs.stop(self._about_this_run(request, request.stop), caller)
-        elif body == "abort":
-            self._verbs.abort(self._about_this_run(request, request.abort), caller)
         else:
-            refuse_unsupported(request)
+            self._others[body](self._about_this_run(request, getattr(request, body)), caller)
 
     def _about_this_run(self, request: _Request, body: _B) -> _B:
         """Fill in the run and the request id of a message."""
@@ -187,22 +211,10 @@ class Conversation:
     # --- what the client is told ------------------------------------------------------------------------------------
 
     async def _tell(self, watch: Watch, *, decide: bool) -> None:
-        run = self._facade.get_run(self._caller, self._run_id)
-        session = self._facade.get_session(self._caller, run.session_id)
-        opened = runs_pb2.ControlOpened(
-            run=resources.run(run, self._facade.now()),
-            epoch=session.epoch,
-            last_seq=session.last_seq,
-            decider_registered=decide,
-        )
-        pending = run.pending_decision
-        await self._send(_Response(opened=opened))
-        await self._send(_Response(events=events_pb2.EventBatch(heartbeat=watch.heartbeat())))
-        if pending is not None:
-            # The stream begins behind the boundary: what waits there would not come again.
-            boundary = self._stored_step(pending)
-            if events_pb2.Event.FromString(boundary).seq <= watch.cursor:
-                await self._ask(pending, entries.step_of_event(boundary))
+        await self._tell_how_it_stands(watch, decide=decide)
+        if self._events == _NO_EVENTS:
+            # Where events are sent, they come before the question.
+            watch.ask_at_once(self)
         while True:
             try:
                 found = await watch.next()
@@ -215,6 +227,37 @@ class Conversation:
         ended = resources.run(self._facade.get_run(self._caller, self._run_id), self._facade.now())
         await self._send(_Response(finished=runs_pb2.ControlFinished(run=ended)))
 
+    async def _tell_how_it_stands(self, watch: Watch, *, decide: bool) -> None:
+        run = self._facade.get_run(self._caller, self._run_id)
+        session = self._facade.get_session(self._caller, run.session_id)
+        opened = runs_pb2.ControlOpened(
+            run=resources.run(run, self._facade.now()),
+            epoch=session.epoch,
+            last_seq=session.last_seq,
+            decider_registered=decide,
+        )
+        pending = run.pending_decision
+        self._asks.begin(run)
+        await self._send(_Response(opened=opened))
+        await self._send(_Response(events=events_pb2.EventBatch(heartbeat=watch.heartbeat())))
+        if pending is not None:
+            # The stream begins behind the boundary: what waits there would not come again.
+            boundary = self._stored_step(pending)
+            if events_pb2.Event.FromString(boundary).seq <= watch.cursor:
+                await self._ask(pending, entries.step_of_event(boundary))
+        if run.asks:
+            await self._catch_up(watch, session.last_seq)
+            await self._asks.tell_rest()
+
+    async def _catch_up(self, watch: Watch, last_seq: int) -> None:
+        """Forward what was recorded before the stream was opened."""
+        try:
+            while watch.cursor < last_seq and (found := await watch.poll()) is not None:
+                await self._forward(found)
+        except StopAsyncIteration:
+            # The run has ended meanwhile.
+            return
+
     async def _forward(self, found: Slice) -> None:
         """Send the events that the client wants, then what is pending after them."""
         kinds = found.kinds
@@ -224,6 +267,8 @@ class Conversation:
                 await self._send(delimited(_EVENTS, wire))
         if self._asked and _DECISION_RECORDED in kinds:
             await self._tell_decision(found)
+        if _PERMISSION_REQUESTED in kinds or _QUESTION_REQUESTED in kinds:
+            await self._asks.tell_found(found)
         place = kinds.rfind(_DECISION_REQUESTED)
         if place >= 0:
             pending = self._facade.get_run(self._caller, self._run_id).pending_decision
@@ -258,6 +303,17 @@ class Conversation:
         request = entries.decision_request(step, pending, self._facade.now())
         await self._send(delimited(_REQUESTED, request))
 
+    def can_be_asked(self) -> bool:
+        """See `Respondent`: not while a message is under way, or the answer to what was asked before."""
+        return not (self._sending or self._asked)
+
+    def ask(self, pending: PendingDecision, step: bytes) -> None:
+        """See `Respondent`."""
+        self._asked = pending.step_id
+        self._sending = True
+        request = entries.decision_request(step, pending, self._facade.now())
+        self._call.send_at_once(delimited(_REQUESTED, request), self._has_sent)
+
     def _stored_step(self, pending: PendingDecision) -> bytes:
         (stored,) = self._facade.steps(self._caller, self._run_id, pending.step_number - 1, 1)
         return stored.event
@@ -271,10 +327,13 @@ class Conversation:
         try:
             await self._call.send(message)
         finally:
-            self._sending = False
-            if self._sent is not None:
-                self._sent.set()
-                self._sent = None
+            self._has_sent()
+
+    def _has_sent(self) -> None:
+        self._sending = False
+        if self._sent is not None:
+            self._sent.set()
+            self._sent = None
 
 
 def take_request_id(request: _Request, body: _Body) -> None:
@@ -287,6 +346,10 @@ def take_request_id(request: _Request, body: _Body) -> None:
     if inner and request.request_id and inner != request.request_id:
         raise checks.invalid("request_id", f"is {request.request_id!r} and within the body {inner!r}; one is enough")
     body.request_id = inner or request.request_id
+
+
+def _nothing() -> None:
+    """Stands for what need not be taken back."""
 
 
 def _ends(found: Slice, place: int) -> tuple[int, int]:

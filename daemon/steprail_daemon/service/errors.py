@@ -1,7 +1,7 @@
-"""What a refused call carries: one table from the core's errors to gRPC status codes, and the details beside.
+"""What a refused call carries: tables from the core's errors to gRPC status codes and to the details beside.
 
 Every status has `google.rpc.ErrorInfo` with domain "steprail", a reason and metadata. Which further detail applies
-follows from the class: whose fault it is, and what can be done.
+follows from the class and the reason: whose fault it is, and what can be done.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 import grpc
+import msgspec
 from google.protobuf import any_pb2, message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
@@ -46,6 +47,65 @@ STATUS_CODES: Final[Mapping[type[StepRailError], grpc.StatusCode]] = MappingProx
         Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     }
 )
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What a reason is refused with: the class of its error, and what its details name.
+
+    `resource` is the kind of what was not found, whose id is in the metadata as that kind with `_id` behind it; `quota`
+    is what there is not enough of.
+    """
+
+    error: type[StepRailError]
+    resource: str = ""
+    quota: str = ""
+
+
+#: Every reason of a refused call; the comment at the head of `errors.proto` tells what they mean.
+REASONS: Final[Mapping[str, Row]] = MappingProxyType(
+    {
+        "SESSION_NOT_FOUND": Row(NotFound, resource="session"),
+        "RUN_NOT_FOUND": Row(NotFound, resource="run"),
+        "STEP_NOT_FOUND": Row(NotFound, resource="step"),
+        "BLOB_NOT_FOUND": Row(NotFound, resource="blob"),
+        "BUDGET_NOT_FOUND": Row(NotFound, resource="budget"),
+        "RESUME_UNKNOWN": Row(NotFound, resource="agent_session"),
+        "AGENT_UNKNOWN": Row(Invalid),
+        "RULE_INVALID": Row(Invalid),
+        "PROMPT_INVALID": Row(Invalid),
+        "PROMPT_TOO_LARGE": Row(Invalid),
+        "CWD_INVALID": Row(Invalid),
+        "PAGE_TOKEN_INVALID": Row(Invalid),
+        "FIELD_INVALID": Row(Invalid),
+        "REQUEST_ID_REUSED": Row(AlreadyExists),
+        "SESSION_BUSY": Row(WrongState),
+        "SESSION_CLOSED": Row(WrongState),
+        "SESSION_BROKEN": Row(WrongState),
+        "NOT_LATEST_RUN": Row(WrongState),
+        "RULE_ALREADY_MET": Row(WrongState),
+        "DECISION_NOT_PENDING": Row(WrongState),
+        "PERMISSION_NOT_PENDING": Row(WrongState),
+        "QUESTION_NOT_PENDING": Row(WrongState),
+        "STEER_NOT_POSSIBLE": Row(WrongState),
+        "CAPABILITY_MISSING": Row(WrongState),
+        "AGENT_UNAVAILABLE": Row(WrongState),
+        "AGENT_SESSION_IN_USE": Row(WrongState),
+        "QUEUE_FULL": Row(Exhausted, quota="queued runs of the session"),
+        "TOO_MANY_SESSIONS": Row(Exhausted, quota="sessions"),
+        "BUDGET_EXHAUSTED": Row(Exhausted, quota="budget"),
+        "RATE_LIMITED": Row(Exhausted),
+        "READER_STALLED": Row(Exhausted),
+        "DRAINING": Row(Unavailable),
+        "JOURNAL_UNAVAILABLE": Row(Unavailable),
+        "AGENT_STARTING": Row(Unavailable),
+        "CURSOR_INVALID": Row(OutOfRange),
+        "CWD_NOT_ALLOWED": Row(Denied),
+        "FORBIDDEN": Row(Denied),
+        "TOKEN_MISSING": Row(Unauthenticated),
+        "TOKEN_INVALID": Row(Unauthenticated),
+    }
+)
+_NO_ROW: Final = Row(StepRailError)
 
 #: What an uncaught exception looks like from outside: nothing of it.
 INTERNAL: Final = status_pb2.Status(code=grpc.StatusCode.INTERNAL.value[0], message="internal error; see the log")
@@ -101,10 +161,16 @@ def further_details(error: StepRailError) -> list[any_pb2.Any]:
         bad = error_details_pb2.BadRequest()
         bad.field_violations.add(field=short(error.field, NAME), description=description, reason=error.reason)
         details.append(bad)
-    if isinstance(error, NotFound):
-        kind = error.reason.removesuffix("_NOT_FOUND").lower()
-        name = short(error.metadata.get(f"{kind}_id", ""), NAME)
-        details.append(error_details_pb2.ResourceInfo(resource_type=kind, resource_name=name, description=description))
+    row = REASONS.get(error.reason, _NO_ROW)
+    if row.resource:
+        name = short(error.metadata.get(f"{row.resource}_id", ""), NAME)
+        details.append(
+            error_details_pb2.ResourceInfo(resource_type=row.resource, resource_name=name, description=description)
+        )
+    if row.quota:
+        quota = error_details_pb2.QuotaFailure()
+        quota.violations.add(subject=_subject(error) or row.quota, description=description)
+        details.append(quota)
     if isinstance(error, WrongState):
         failed = error_details_pb2.PreconditionFailure()
         failed.violations.add(type=error.reason, subject=_subject(error), description=description)

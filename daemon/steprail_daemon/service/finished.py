@@ -14,7 +14,7 @@ from steprail_daemon.service.calls import Answer, Call
 Observe: TypeAlias = Callable[[str, float, Mapping[str, str]], None]
 
 #: Fields of requests and answers that the line shows. They are ids, which say nothing of contents.
-_IDS: Final = ("session_id", "run_id", "step_id", "permission_id", "request_id")
+_IDS: Final = ("session_id", "run_id", "step_id", "permission_id", "question_id", "request_id")
 #: What an answer gives of what was made or asked for.
 _MADE: Final = ("run", "session")
 #: Of an id that is not checked yet.

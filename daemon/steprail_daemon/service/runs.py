@@ -15,7 +15,6 @@ from steprail_daemon.service.bounds import NAME
 from steprail_daemon.service.calls import Call, Calls
 from steprail_daemon.service.control import Conversation
 from steprail_daemon.service.pages import Page
-from steprail_daemon.service.sessions import agent_names
 from steprail_daemon.service.streams import Watch, check_cursor, send_all
 from steprail_daemon.service.verbs import Verbs
 
@@ -174,7 +173,7 @@ class _Filter:
         self._states = {
             checks.choice(f"states[{index}]", state, RunState, None) for index, state in enumerate(request.states)
         }
-        self._agents = agent_names(request.agents)
+        self._agents = checks.agent_names(request.agents)
         self._labels = checks.labels("labels", request.labels)
 
     def __call__(self, view: RunView) -> bool:

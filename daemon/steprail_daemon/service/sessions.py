@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from steprail.v1 import sessions_pb2
 from steprail_daemon.core.model import SessionState
 from steprail_daemon.core.views import SessionView
 from steprail_daemon.engine.facade import Facade
 from steprail_daemon.service import checks, decode_sessions, resources, watch_events
-from steprail_daemon.service.bounds import NAME
 from steprail_daemon.service.calls import Call
 from steprail_daemon.service.pages import Page
 from steprail_daemon.service.request_ids import RequestIds
 from steprail_daemon.service.streams import Watch, check_cursor, send_all
-
-_MAX_AGENTS = 64
 
 
 class SessionService:
@@ -134,7 +129,7 @@ class Filter:
         self._states = {
             checks.choice(f"states[{index}]", state, SessionState, None) for index, state in enumerate(request.states)
         }
-        self._agents = agent_names(request.agents)
+        self._agents = checks.agent_names(request.agents)
         self._labels = checks.labels("labels", request.labels)
 
     def __call__(self, view: SessionView) -> bool:
@@ -144,14 +139,3 @@ class Filter:
             and (not self._agents or view.agent in self._agents)
             and self._labels.items() <= view.labels.items()
         )
-
-
-def agent_names(names: Sequence[str]) -> frozenset[str]:
-    """Read a filter by agents.
-
-    Raises:
-        Invalid: FIELD_INVALID.
-    """
-    if len(names) > _MAX_AGENTS:
-        raise checks.invalid("agents", f"has {len(names)} names; at most {_MAX_AGENTS} are accepted")
-    return frozenset(checks.text(f"agents[{index}]", name, NAME) for index, name in enumerate(names))

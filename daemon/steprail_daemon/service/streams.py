@@ -9,7 +9,7 @@ from typing import Final
 from steprail.v1 import events_pb2
 from steprail_daemon.core.errors import Exhausted
 from steprail_daemon.core.views import SessionView
-from steprail_daemon.engine.facade import Caller, Facade, Slice, Subscription
+from steprail_daemon.engine.facade import Caller, Facade, Respondent, Slice, Subscription
 from steprail_daemon.service import checks
 from steprail_daemon.service.bounds import ID
 from steprail_daemon.service.calls import Call
@@ -64,6 +64,11 @@ class Watch:
                 self._due = now + self._heartbeat
                 return found
 
+    async def poll(self) -> Slice | None:
+        """Give what is there already, or None; see `next`."""
+        self._sent_seq = self._subscription.last_seq
+        return await self._subscription.next(0)
+
     def stalled(self, error: Exhausted) -> Exhausted:
         """Give the error of a reader that takes nothing, with the cursor to go on from."""
         return Exhausted(
@@ -73,6 +78,10 @@ class Watch:
             after_seq=str(self._sent_seq),
             epoch=self._facade.get_session(self._caller, self._session.session_id).epoch,
         )
+
+    def ask_at_once(self, respondent: Respondent) -> None:
+        """See `engine.facade.Subscription.ask_at_once`."""
+        self._subscription.ask_at_once(respondent)
 
     @property
     def cursor(self) -> int:
@@ -127,14 +136,14 @@ def parts(found: Slice, wanted: Callable[[int], bool] | None = None) -> Iterator
         yield b"".join(entries)
 
 
-def check_cursor(after_seq: int, epoch: str) -> None:
-    """Check the form of a cursor.
+def check_cursor(after_seq: int, epoch: str, path: str = "") -> None:
+    """Check the form of a cursor. `path` is what stands before the names of its fields.
 
     Raises:
         Invalid: FIELD_INVALID.
     """
     if after_seq < 0:
-        raise checks.invalid("after_seq", f"is {after_seq}; accepted are 0 and more")
+        raise checks.invalid(f"{path}after_seq", f"is {after_seq}; accepted are 0 and more")
     if after_seq and not epoch:
-        raise checks.invalid("epoch", "is required where after_seq is set")
-    checks.text("epoch", epoch, ID)
+        raise checks.invalid(f"{path}epoch", "is required where after_seq is set")
+    checks.text(f"{path}epoch", epoch, ID)

@@ -79,6 +79,8 @@ class SessionEncoder:
         "_session",
         "_session_id",
         "_shared",
+        "_shown",
+        "_shown_of",
         "_step_number",
         "_tail",
         "contents",
@@ -101,6 +103,8 @@ class SessionEncoder:
         self._low = _LOW_LAST
         self._tail = b""
         self._shared = 0
+        self._shown_of: records.StepEnded | None = None
+        self._shown = b""
 
     @property
     def names(self) -> tuple[str, str]:
@@ -134,6 +138,25 @@ class SessionEncoder:
         size = self._shared + len(body)
         spelled = VARINTS[size] if size < SMALL else varint(size)
         return _join((b"\x0a", spelled, self._low[seq & 127], self._tail, body))
+
+    def step(self, fact: records.StepEnded) -> bytes | None:
+        """See `engine.ports.EventEncoder`."""
+        try:
+            shown = values.step(fact.step, fact.verdicts, self.run_id, self.contents)
+        except (IndexError, UnicodeEncodeError):
+            # Its event gets what fits.
+            return None
+        if self.contents.cut:
+            return None
+        self._shown_of, self._shown = fact, shown
+        return shown
+
+    def take_step(self, fact: records.StepEnded) -> bytes:
+        """Give the public `Step` of a fact for its event."""
+        if fact is not self._shown_of:
+            return values.step(fact.step, fact.verdicts, self.run_id, self.contents)
+        self._shown_of, shown, self._shown = None, self._shown, b""
+        return shown
 
     def keep(self, text: str) -> None:
         """See `engine.ports.EventEncoder`."""
@@ -368,8 +391,7 @@ def _turn_finished(fact: records.TurnFinished, _: SessionEncoder) -> bytes:
 
 
 def _step_ended(fact: records.StepEnded, encoder: SessionEncoder) -> bytes:
-    step = sized(values.step(fact.step, fact.verdicts, encoder.run_id, encoder.contents))
-    return delimited(_STEP_END, b"\x0a" + step)
+    return delimited(_STEP_END, b"\x0a" + sized(encoder.take_step(fact)))
 
 
 def _decision_asked(fact: records.DecisionAsked, _: SessionEncoder) -> bytes:

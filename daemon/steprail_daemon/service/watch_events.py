@@ -15,7 +15,6 @@ from steprail_daemon.service.bounds import NAME
 from steprail_daemon.service.calls import Call
 from steprail_daemon.service.fields import timestamp
 from steprail_daemon.service.kinds import KIND_NAMES
-from steprail_daemon.service.sessions_filter import agent_names
 from steprail_daemon.service.streams import check_cursor, parts
 
 MAX_CURSORS: Final = 10_000
@@ -35,7 +34,7 @@ def selection(request: sessions_pb2.WatchEventsRequest) -> tuple[list[Cursor], E
         raise checks.invalid("cursors", "has two cursors of one session; one for each is accepted")
     wanted = EventFilter(
         kinds=frozenset(_kind(f"kinds[{index}]", name) for index, name in enumerate(request.kinds)),
-        agents=agent_names(request.agents),
+        agents=checks.agent_names(request.agents),
         labels=checks.labels("labels", request.labels),
     )
     return cursors, wanted
@@ -74,7 +73,9 @@ class EventsWatch:
 
     def heartbeats(self) -> Iterator[events_pb2.Heartbeat]:
         """Give a sign of life, in several parts if many sessions moved since the last one."""
-        moved = [cursor for cursor in self._subscription.cursors() if self._told.get(cursor.session_id) != cursor.after_seq]
+        moved = [
+            cursor for cursor in self._subscription.cursors() if self._told.get(cursor.session_id) != cursor.after_seq
+        ]
         self._told.update((cursor.session_id, cursor.after_seq) for cursor in moved)
         now = timestamp(self._facade.now())
         for start in range(0, max(1, len(moved)), _CURSORS_AT_ONCE):
@@ -99,7 +100,7 @@ class EventsWatch:
         return None
 
     def stalled(self, error: Exhausted) -> Exhausted:
-        """Give the error of a reader that takes nothing, with the cursor of the session whose events it did not take."""
+        """Give the error of a reader that takes nothing, with a cursor of the session whose events it left."""
         if self._sending is None:
             return error
         (first, *_) = events_pb2.EventBatch.FromString(self._sending.wire).events

@@ -54,110 +54,32 @@ from steprail_daemon.engine.facade import (
     ContinueRun,
     CreateSession,
     LimitsView,
+    Respondent,
     Slice,
     StartRun,
     StoredStep,
     Subscription,
 )
+from steprail_daemon.service.entries import step_of_event
 from steprail_daemon.service.translate import KINDS, SessionEncoder
 
-EPOCH = "epoch-1"
 CAPABILITIES = Capabilities(
     step_gate=StepGate.EXACT,
     usage=UsageSupport.PER_STEP,
     cost=CostSupport.UNSUPPORTED,
     max_decision_hold_ns=3600 * SECOND,
 )
-LIMITS = LimitsView(
-    max_prompt_bytes=16 * 1024 * 1024,
-    max_sessions=64,
-    max_processes=64,
-    max_steps=200,
-    max_rules=8,
-    hard_timeout_ns=3600 * SECOND,
-    decision_timeout_ns=600 * SECOND,
-    stop_timeout_ns=30 * SECOND,
-    abort_timeout_ns=30 * SECOND,
-    heartbeat_ns=10 * SECOND,
-    stalled_reader_ns=60 * SECOND,
-)
 _BLOB_PART = 256 * 1024
 
 
-class _Log:
-    """The events of a session: entries with kind and run; the first has sequence number 1."""
-
-    def __init__(self, session_id: str) -> None:
-        self.encoder = SessionEncoder(session_id)
-        self.entries: list[tuple[int, bytes, str]] = []
-        self.changed = anyio.Event()
-        self.followers = 0
-
-    def wake(self) -> None:
-        self.changed.set()
-        self.changed = anyio.Event()
-
-
-class _Subscription:
-    def __init__(self, log: _Log, after_seq: int, run_id: str, ended: Callable[[], bool]) -> None:
-        self._log = log
-        self._run_id = run_id
-        self._ended = ended
-        self._open = True
-        self.last_seq = after_seq
-        log.followers += 1
-
-    async def next(self, timeout_ns: int) -> Slice | None:
-        found = self._take()
-        if found is not None:
-            return found
-        if self._ended():
-            raise StopAsyncIteration
-        changed = self._log.changed
-        with anyio.move_on_after(timeout_ns / 1e9):
-            await changed.wait()
-        return self._take()
-
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            self._log.followers -= 1
-
-    def _take(self) -> Slice | None:
-        entries = self._log.entries[self.last_seq :]
-        self.last_seq += len(entries)
-        mine = [(kind, entry) for kind, entry, run_id in entries if self._run_id in ("", run_id)]
-        if not mine:
-            return None
-        ends: list[int] = []
-        for _, entry in mine:
-            ends.append((ends[-1] if ends else 0) + len(entry))
-        return Slice(b"".join(entry for _, entry in mine), bytes(kind for kind, _ in mine), tuple(ends), self.last_seq)
-
-
-class FakeFacade:
-    """Implements `engine.facade.Facade`. Times go up by a millisecond with each look at the clock."""
+class FakeFacade(FakeAsks):
+    """Implements `engine.facade.Facade`."""
 
     def __init__(self, limits: LimitsView = LIMITS) -> None:
-        self._limits = limits
-        self._clock = count(1_753_000_000_000_000_000, 1_000_000)
-        self._numbers = count(1)
-        self._sessions: dict[str, SessionView] = {}
-        self._runs: dict[str, RunView] = {}
-        self._logs: dict[str, _Log] = {}
-        self._blobs: dict[str, Blob] = {}
-        self._blob_tenants: dict[str, set[str]] = {}
-        self._step_events: dict[str, list[bytes]] = {}
+        super().__init__(limits)
+        self._drain = DrainView()
 
     # --- the facade -------------------------------------------------------------------------------------------------
-
-    def now(self) -> int:
-        """See `Facade`."""
-        return next(self._clock)
-
-    def limits(self) -> LimitsView:
-        """See `Facade`."""
-        return self._limits
 
     async def agents(self) -> list[AgentView]:
         """See `Facade`."""
@@ -187,21 +109,10 @@ class FakeFacade:
             epoch=EPOCH,
         )
         self._sessions[view.session_id] = view
-        self._logs[view.session_id] = _Log(view.session_id)
+        self._logs[view.session_id] = Log(view.session_id, self._bell)
         self._record(view, "", 0, records.SessionStateChanged(SessionState.IDLE, None))
         view.state = SessionState.IDLE
         return view
-
-    def get_session(self, caller: Caller, session_id: str) -> SessionView:
-        """See `Facade`."""
-        view = self._sessions.get(session_id)
-        if view is None or not caller.sees(view.tenant):
-            raise NotFound("SESSION_NOT_FOUND", f"there is no session {session_id!r}", session_id=session_id)
-        return view
-
-    def list_sessions(self, caller: Caller) -> list[SessionView]:
-        """See `Facade`."""
-        return [view for view in reversed(self._sessions.values()) if caller.sees(view.tenant)]
 
     async def close_session(self, caller: Caller, session_id: str, *, force: bool) -> SessionView:
         """See `Facade`."""
@@ -277,13 +188,6 @@ class FakeFacade:
         chosen = DecisionAction.STOP if action is None else action
         return self._decide(run, step_id, chosen, DecisionSource.CLIENT, by=caller.name, why=reason or error)
 
-    def get_run(self, caller: Caller, run_id: str) -> RunView:
-        """See `Facade`."""
-        run = self._runs.get(run_id)
-        if run is None or not caller.sees(self._sessions[run.session_id].tenant):
-            raise NotFound("RUN_NOT_FOUND", f"there is no run {run_id!r}", run_id=run_id)
-        return run
-
     def list_runs(self, caller: Caller, session_id: str) -> list[RunView]:
         """See `Facade`."""
         if session_id:
@@ -310,14 +214,14 @@ class FakeFacade:
         run = self.get_run(caller, run_id)
         log = self._logs[run.session_id]
         self._check_cursor(log, after_seq, epoch)
-        return _Subscription(log, after_seq, run_id, lambda: run.ended)
+        return Subscription(log, after_seq, run_id, lambda: run.ended)
 
     def watch_session(self, caller: Caller, session_id: str, after_seq: int, epoch: str) -> Subscription:
         """See `Facade`."""
         view = self.get_session(caller, session_id)
         log = self._logs[session_id]
         self._check_cursor(log, after_seq, epoch)
-        return _Subscription(log, after_seq, "", lambda: view.state is SessionState.CLOSED)
+        return Subscription(log, after_seq, "", lambda: view.state is SessionState.CLOSED)
 
     async def read_blob(self, caller: Caller, blob_id: str, offset: int) -> AsyncIterator[tuple[bytes, int, int, str]]:
         """See `Facade`."""
@@ -328,11 +232,6 @@ class FakeFacade:
             yield blob.data[start : start + _BLOB_PART], start, len(blob.data), blob.mime_type
 
     # --- what an agent would do -------------------------------------------------------------------------------------
-
-    def emit(self, run_id: str, event: events.PassiveEvent | records.Fact) -> None:
-        """Record an event of a run."""
-        run = self.get_run(LOCAL, run_id)
-        self._record(self.get_session(LOCAL, run.session_id), run_id, run.step_count + 1, event)
 
     def complete_step(self, run_id: str, *, output: str = "done", ask: bool = True) -> Step:
         """Complete a step; with `ask` a client is asked, else it is decided that the run goes on."""
@@ -369,12 +268,16 @@ class FakeFacade:
         )
         run.steps.append(records.StepSummary(number, step.step_id, ("read",), None, None, step.ended_at))
         self._step_events[run_id].append(b"")
+        respondents = self._logs[run.session_id].respondents()
         entry = self._record(
             self.get_session(LOCAL, run.session_id), run_id, number, records.StepEnded(step, verdicts), wake=False
         )
-        self._step_events[run_id][-1] = _event_of(entry)
+        self._step_events[run_id][-1] = event = _event_of(entry)
         if ask:
             self._ask(run, step)
+            for respondent in respondents:
+                assert run.pending_decision is not None
+                respondent.ask(run.pending_decision, step_of_event(event))
         else:
             self._decide(run, step.step_id, DecisionAction.CONTINUE, DecisionSource.AUTO)
         return step
@@ -388,19 +291,7 @@ class FakeFacade:
         self.emit_quietly(run_id, records.RunStateChanged(state, previous, at, stop_reason))
         self.emit(run_id, records.RunEnded(state, stop_reason, None, run.step_count, None, None))
 
-    def emit_quietly(self, run_id: str, event: events.PassiveEvent | records.Fact) -> None:
-        """Record an event that will be seen together with the next one."""
-        run = self.get_run(LOCAL, run_id)
-        self._record(self.get_session(LOCAL, run.session_id), run_id, run.step_count, event, wake=False)
-
-    def followers(self, session_id: str) -> int:
-        """Count the streams that follow a session."""
-        return self._logs[session_id].followers
-
     # --- inside -----------------------------------------------------------------------------------------------------
-
-    def _new_id(self, prefix: str) -> str:
-        return f"{prefix}_{next(self._numbers):026}"
 
     def _start(self, session: SessionView, spec: RunSpec) -> RunView:
         if session.active_run_id:
@@ -444,37 +335,6 @@ class FakeFacade:
                 run.run_id, RunState.STOPPED, StopReason(kind=StopKind.CLIENT_DECISION, source=source, reason=why)
             )
         return decision
-
-    def _record(
-        self,
-        session: SessionView,
-        run_id: str,
-        step_number: int,
-        event: events.PassiveEvent | records.Fact,
-        *,
-        wake: bool = True,
-    ) -> bytes:
-        log = self._logs[session.session_id]
-        log.encoder.begin(self.now(), run_id, step_number)
-        entry = log.encoder.encode(len(log.entries) + 1, event)
-        for blob in log.encoder.take_blobs():
-            self._blobs[blob.blob_id] = blob
-            self._blob_tenants.setdefault(blob.blob_id, set()).add(session.tenant)
-        log.entries.append((KINDS[type(event)], entry, run_id))
-        session.last_seq = len(log.entries)
-        if wake:
-            log.wake()
-        return entry
-
-    def _check_cursor(self, log: _Log, after_seq: int, epoch: str) -> None:
-        if after_seq and (epoch != EPOCH or after_seq > len(log.entries)):
-            raise OutOfRange(
-                "CURSOR_INVALID",
-                f"after_seq {after_seq} of epoch {epoch!r} is no place in this session",
-                earliest_seq="1",
-                last_seq=str(len(log.entries)),
-                epoch=EPOCH,
-            )
 
 
 def _event_of(entry: bytes) -> bytes:

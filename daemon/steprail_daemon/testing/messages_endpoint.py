@@ -27,7 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, Literal
 
-RequestKind = Literal["main", "side", "other"]
+RequestKind = Literal["main", "aside", "side", "other"]
 
 _RATE_LIMITED: Final = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
 
@@ -64,16 +64,28 @@ class Step:
     cut_after: int | None = None
 
 
+#: A step, or a function of the request's body that gives it: for what only the request tells, such as a path.
+Reply = Step | Callable[[dict[str, Any]], Step]
+
+
 @dataclass(frozen=True)
 class Script:
-    """The model's steps in order; `then` is what it does once they are used up."""
+    """The model's steps in order; `then` is what it does once they are used up.
 
-    steps: Sequence[Step]
+    `aside` is asked first about each request and may answer it without using up a step, which tells the requests of
+    sub-agents that work at the same time from those of the main loop.
+    """
+
+    steps: Sequence[Reply]
     then: Step = Step(text="Nothing is left to do.")
+    aside: Callable[[dict[str, Any]], Step | None] = lambda _body: None
 
-    def step(self, number: int) -> Step:
-        """Give the step of the `number`-th request, counted from 0."""
-        return self.steps[number] if number < len(self.steps) else self.then
+    def step(self, number: int, body: dict[str, Any]) -> Step:
+        """Give the step of the `number`-th request that takes one, counted from 0."""
+        if number >= len(self.steps):
+            return self.then
+        reply = self.steps[number]
+        return reply if isinstance(reply, Step) else reply(body)
 
 
 def _bash(command: str, description: str) -> Tool:
@@ -101,8 +113,8 @@ SCRIPTS: Final[Mapping[str, Script]] = {
 class Request:
     """One request as it was received. Times are Unix nanoseconds.
 
-    `kind` is main for a streamed one that offers tools (of the main loop, or of a sub-agent), side for other requests
-    to the model, other for the rest. `ended_at` is None while the answer is not sent; `cut` says that the client went
+    `kind` is main for a streamed one that offers tools (of the main loop, or of a sub-agent) and took a step of the
+    script, aside if the script answered it aside, side for other requests to the model, other for the rest. `ended_at` is None while the answer is not sent; `cut` says that the client went
     away before it was.
     """
 
@@ -204,7 +216,11 @@ class MessagesEndpoint:
         """Record a request, and give the script's step if it takes one."""
         with self._changed:
             kind = _kind(path, body)
-            step = self._script.step(len(self._main())) if kind == "main" else None
+            step = self._script.aside(body) if kind == "main" else None
+            if step is not None:
+                kind = "aside"
+            elif kind == "main":
+                step = self._script.step(len(self._main()), body)
             request = Request(len(self._requests) + 1, kind, path, time.time_ns(), body)
             self._requests.append(request)
             self._changed.notify_all()

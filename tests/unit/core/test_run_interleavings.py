@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from contextlib import suppress
 from itertools import permutations
@@ -660,10 +661,22 @@ class World(RuleBasedStateMachine):
         assert self.request is None or request == self.request
         self.request = request
 
+    def whatever_came_next_would_have_its_row(self) -> None:
+        for event in (*ANYTHING, PromptConfirmed("p1"), BASH, WHICH):
+            run = copy.deepcopy(self.play.run)
+            state = run.view.state
+            hits[state, type(event)] += 1
+            commands = run.handle(event, self.play.at)
+            assert run.view.state in TABLE[state, type(event)].to
+            facts = [isinstance(command, Emit | LowerGate) for command in commands]
+            assert facts == sorted(facts, reverse=True), "an effect before a fact"
+
     def teardown(self) -> None:
         """Every timer that runs out and the exit of the process bring every run to its end."""
         if not hasattr(self, "play"):
             return
+        if self.live:
+            self.whatever_came_next_would_have_its_row()
         for _ in range(2 * len(Timer)):
             if self.timers and self.live:
                 self.fire(max(self.timers))

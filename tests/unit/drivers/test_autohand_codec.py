@@ -297,6 +297,14 @@ def test_after_an_abort_no_decision_is_sent() -> None:
     assert ended(agent.turn_end("aborted")).reason is TurnEndReason.ABORTED
 
 
+def test_a_boundary_that_crossed_an_abort_gets_no_decision() -> None:
+    agent = Agent().ready().prompted()
+    agent.tool()
+    agent.send(Interrupt())
+    assert len(of(agent.step(), BoundaryReached)) == 1
+    assert agent.send(GO_ON) == []
+
+
 def test_a_call_that_the_abort_cut_off_is_cancelled() -> None:
     agent = Agent().ready().prompted()
     agent.say(line("toolStart", toolId="c1", toolName="run_command", args={"command": "sleep 9"}))
@@ -720,6 +728,14 @@ def test_a_number_that_cannot_be_is_not_believed(reported: int) -> None:
     agent = Agent().ready()
     tokens_of(agent, 400)
     assert tokens_of(agent, reported) is None
+
+
+def test_after_a_turn_that_nobody_asked_for_the_number_means_nothing() -> None:
+    agent = Agent().ready()
+    assert tokens_of(agent, 240) == Usage(reported_total=120)
+    agent.say(line("turnStart", turnId="t9"))
+    agent.turn_end("completed", 240)
+    assert tokens_of(agent, 360) is None
 
 
 def test_a_turn_cut_off_inside_a_tool_is_counted_once() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steprail_daemon.core.model import PendingDecision
 from steprail_daemon.engine.arrivals import Arrivals
 from steprail_daemon.engine.broker import SLICE_BYTES, TAIL_BYTES, Feed, FeedSubscription
 from steprail_daemon.journal.memory import MemoryStore
@@ -180,3 +181,31 @@ async def test_a_waiting_reader_is_woken_by_the_next_event() -> None:
         await anyio.lowlevel.checkpoint()
         author.write(1)
     assert got == [b"2;"]
+
+
+class Free:
+    """One who can always be asked."""
+
+    def can_be_asked(self) -> bool:
+        return True
+
+    def ask(self, pending: PendingDecision, step: bytes) -> None:
+        raise AssertionError(f"nobody asks about {pending} here: {step!r}")
+
+
+@pytest.mark.anyio
+async def test_who_is_asked_at_once_has_been_given_everything_of_this_run_and_has_not_left() -> None:
+    author = Author()
+    author.write(1, run_no=1)
+    author.follow(0).ask_at_once(Free())
+    reader, free = author.follow(0, run_no=1), Free()
+    reader.ask_at_once(free)
+    assert author.feed.respondents(1) == []
+    await read(reader)
+    assert author.feed.respondents(1) == [free]
+    assert author.feed.respondents(2) == []
+    author.write(1, run_no=1)
+    assert author.feed.respondents(1) == []
+    await read(reader)
+    reader.close()
+    assert author.feed.respondents(1) == []

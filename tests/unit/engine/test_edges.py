@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import anyio
@@ -162,6 +163,12 @@ class DiesAfterFacts(WatchedStore):
         if b"step_whole" in batch.records and not batch.kinds:
             self.dead = True
 
+    def in_its_next_life(self) -> DiesAfterFacts:
+        """Give the store as another process finds it; this one stays dead."""
+        another = copy.copy(self)
+        another.dead = False
+        return another
+
 
 async def test_a_crash_between_facts_and_events_is_mended_by_making_the_events(tmp_path: Path) -> None:
     store = DiesAfterFacts([])
@@ -170,8 +177,7 @@ async def test_a_crash_between_facts_and_events_is_mended_by_making_the_events(t
         process.step("a", "gate-1")
         assert process.answers()["gate-1"] == {}
         assert not any(event.HasField("step_end") for event in before.events(session_id))
-        store.dead = False
-        async with engine_stage(tmp_path, store) as after:
+        async with engine_stage(tmp_path, store.in_its_next_life()) as after:
             after.recover()
             events = after.events(session_id)
             assert [event.seq for event in events] == list(range(1, len(events) + 1))
@@ -183,7 +189,7 @@ async def test_a_crash_between_facts_and_events_is_mended_by_making_the_events(t
             ] == [1]
             assert [stored.number for stored in after.engine.steps(LOCAL, run_id, 0, 5)] == [1]
             count = len(events)
-            async with engine_stage(tmp_path, store) as third:
+            async with engine_stage(tmp_path, store.in_its_next_life()) as third:
                 third.recover()
                 assert len(third.events(session_id)) == count
 

@@ -219,6 +219,18 @@ def test_a_decision_is_an_action_or_an_error() -> None:
     assert decide(error="predicate threw") == ("s", None, "", "predicate threw")
 
 
+@pytest.mark.parametrize("fields", [{}, {"reason": "r" * 4096}, {"step_id": "é" * 32}], ids=["plain", "reason", "id"])
+def test_whatever_else_a_decision_holds_is_judged_as_in_a_plain_one(fields: dict[str, Any]) -> None:
+    plain = decide(action=1, **fields)
+    assert plain == (fields.get("step_id", "s"), DecisionAction.CONTINUE, fields.get("reason", ""), "")
+    for name in UNSUPPORTED[runs_pb2.SubmitDecisionRequest]:
+        with pytest.raises(WrongState, match=name):
+            decide(action=1, **fields, **{name: "x"})
+    for wrong in ({"step_id": "s" * 65}, {"step_id": "é" * 33}, {"step_id": ""}, {"reason": "é" * 2049}):
+        with pytest.raises(Invalid, match=next(iter(wrong))):
+            decide(**{"action": 1, **fields, **wrong})
+
+
 def an_instance(message_class: type[Message], name: str) -> Message:
     """Set one field to something that is not its default."""
     message = message_class()
