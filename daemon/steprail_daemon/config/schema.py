@@ -195,6 +195,24 @@ class Processes:
 
 
 @dataclass(frozen=True)
+class Retain:
+    """How much history is kept. Sessions, runs and what is shown of them stay until a session is deleted."""
+
+    age_ns: int = _key(
+        values.days("1h", "36500d"),
+        "30d",
+        "Events that are older are removed, with the texts of their steps, up to the end of a run; those of a run that "
+        "has not ended stay.",
+    )
+    bytes: int = _key(
+        values.size("16MiB", "1048576GiB"),
+        "20GiB",
+        "Size from which on the oldest events are removed although they are younger. The file does not shrink, its "
+        "free pages are used again.",
+    )
+
+
+@dataclass(frozen=True)
 class Journal:
     """Where everything is recorded before anybody sees it."""
 
@@ -204,6 +222,7 @@ class Journal:
         "normal: a crash of the daemon loses nothing, a crash of the machine may lose the last commits. "
         "full: that neither, and each commit waits for the disk.",
     )
+    retain: Retain = field(default_factory=Retain, metadata={"section": Retain})
 
 
 @dataclass(frozen=True)

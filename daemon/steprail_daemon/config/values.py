@@ -18,6 +18,8 @@ T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 NANOSECONDS = {"ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
+#: Where spans may be so long.
+DAYS = {**NANOSECONDS, "d": 24 * NANOSECONDS["h"]}
 BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MAX_SPAN_NS = 720 * NANOSECONDS["h"]
 MAX_PORT = 65_535
@@ -177,6 +179,12 @@ def duration(*, low: str = "1ms", high: str = "720h") -> _Measured:
     """A span of time, in nanoseconds, between `low` and `high`."""
     anything = _Measured(0, MAX_SPAN_NS, NANOSECONDS, '"250ms", "0.5s", "10m" or "6h"')
     return _Measured(anything.read(low), anything.read(high), NANOSECONDS, anything.examples)
+
+
+def days(low: str, high: str) -> _Measured:
+    """A long span of time, in nanoseconds, between `low` and `high`."""
+    anything = _Measured(0, 36_500 * DAYS["d"], DAYS, '"12h" or "30d"')
+    return _Measured(anything.read(low), anything.read(high), DAYS, anything.examples)
 
 
 def size(low: str, high: str) -> _Measured:

@@ -66,6 +66,11 @@ class StepAssembly:
         self._finish_raw = ""
         self._model = ""
 
+    @property
+    def finish_reason(self) -> FinishReason:
+        """Why the latest message of the step under way ended; at the end of a turn that of its last message."""
+        return self._finish
+
     def feed(self, event: PassiveEvent) -> None:
         """Take a part. What makes no part of a step, or is of a sub-agent, is ignored."""
         if type(event) is ToolEnded:

@@ -38,6 +38,7 @@ def refused(
     kind: RateLimitKind,
     retry_after_ns: int | None,
     now: int,
+    *,
     settings: BackoffSettings,
     chance: float,
 ) -> Backoff:
@@ -49,10 +50,8 @@ def refused(
         return backoff
     lasting = backoff.until_at > now
     refusals = backoff.refusals if lasting and backoff.refusals else backoff.refusals + 1
-    if retry_after_ns is None:
-        wait = settings.fallback_ns << min(refusals - 1, _DOUBLINGS)
-    else:
-        wait = max(0, retry_after_ns)
+    doubled = settings.fallback_ns << min(refusals - 1, _DOUBLINGS)
+    wait = doubled if retry_after_ns is None else max(0, retry_after_ns)
     wait = min(wait, settings.longest_ns)
     until_at = now + wait + int(wait * JITTER * chance)
     return Backoff(max(until_at, backoff.until_at), refusals)

@@ -28,9 +28,8 @@ class RateLimits:
     def refused(self, agent: str, event: RateLimited) -> None:
         """Note that the provider refused a request of a session of this agent."""
         before = self._backoffs.get(agent, _NONE)
-        after = refused(
-            before, event.kind, event.retry_after_ns, self._clock.now(), self._settings.backoff, self._chance()
-        )
+        now, settings = self._clock.now(), self._settings.backoff
+        after = refused(before, event.kind, event.retry_after_ns, now, settings=settings, chance=self._chance())
         if after is not before:
             self._backoffs[agent] = after
             seconds = after.remaining_ns(self._clock.now()) / 1e9

@@ -3,11 +3,11 @@
 ## What it is
 
 One SQLite database in WAL mode with one writer. `application_id` is 0x7370726C ("sprl"), `user_version` is the
-version of the schema, now 2. A file with another application id is refused, so is a file of a newer version; an older
-one is brought up to date in one transaction before anything else is done with it (version 1 had no blob_sessions). Text
-is UTF-8, numbers inside blobs are little-endian, tables are STRICT. `journal.db-wal` and `journal.db-shm` belong to
-the file: a copy without them is not a copy. Whoever restores a copy makes a new epoch, see below: commits after the
-copy are lost.
+version of the schema, now 3. A file with another application id is refused, so is a file of a newer version; an older
+one is brought up to date in one transaction before anything else is done with it (version 1 had no blob_sessions,
+version 2 no kept, requests, deleted_sessions and no last_seq in blob_sessions). Text is UTF-8, numbers inside blobs
+are little-endian, tables are STRICT. `journal.db-wal` and `journal.db-shm` belong to the file: a copy without them is
+not a copy. Whoever restores a copy makes a new epoch, see below: commits after the copy are lost.
 
 ## Tables
 
@@ -42,13 +42,43 @@ public API.
 | sessions | session_no (primary key), session_id (unique), last_seq: NULL until the session's last batch |
 | runs  | session_no and run_no (primary key), run_id (unique), first_seq, last_seq: NULL until the run ended |
 | blobs | blob_no (primary key), blob_id (unique): `sha256-` and the digest of data in hexadecimal, mime_type, data |
-| blob_sessions | blob_no and session_no (primary key): a batch of the session brought the blob |
+| blob_sessions | blob_no and session_no (primary key): a batch of the session brought the blob; last_seq |
+| kept  | key (primary key), run_no, last_seq, at, checksum, records: what is left of removed batches, see below |
+| requests | request_no (primary key), tenant, caller, request_id (unique together), method, digest, result, at |
+| deleted_sessions | session_no (primary key), swept: 1 once nothing of the session is left |
 | life  | one row: epoch, boot_id, synchronous of the life that last opened the file; clean: 1 if it closed it |
 
-Batches of a session are gapless from the earliest that is kept: the first `first_seq` is 1, or larger where a prefix
+Batches of a session are gapless from the earliest that is there: the first `first_seq` is 1, or larger where a prefix
 was removed, which is only ever a whole prefix and never the last batch of a session that is not closed. A run's
 batches end with the one that sets `runs.last_seq`; a session's with the one that sets `sessions.last_seq`. A blob may
-be named by many events and is stored once.
+be named by many events and is stored once; it is of at least one session, and `blob_sessions.last_seq` is the last
+event of the last batch that brought it there, 2,147,483,646 if an earlier version of the file did not tell.
+
+Requests are numbered in the order of their commits. One is committed with what it did; one that did nothing (a stop
+of a run that has ended) in a row of its own. A row is replaced if the same caller uses the id again, and removed
+after 25 hours or when 100,000 newer ones are there.
+
+## What is removed
+
+**A prefix.** By age and by the size of the file, see `journal.retention`, from the first batch on, at most up to a
+place where no run is under way. Each batch that has records leaves a row in `kept` with the same key, run_no,
+last_seq and at; whole steps among the records are replaced by their summaries, the checksum is that of a batch
+without events. So a replay of `kept` and batches together, by key, gives the same sessions and runs as before, and
+what was said in steps is gone. Blobs whose last_seq in blob_sessions is in the prefix go, unless another session has
+them. A reader whose cursor is before the earliest batch has missed events; a run whose first_seq is before it is not
+there as a whole.
+
+**A session.** Deleting it removes its rows of sessions and runs and puts its number into deleted_sessions, in one
+transaction; nothing of it is to be shown from then on, and the number is never used again. Its batches, kept records
+and blob_sessions, with the blobs that no other session has, are removed in turns later, the last of which sets
+`swept`.
+
+Removed rows leave free pages, which are used again; the file does not shrink, and until a page is used again what was
+in it can be found on the disk. `VACUUM` of a file that no daemon uses makes it small and clean.
+
+**Damage.** A session whose rows cannot be read, or whose records cannot be decoded, is shown as BROKEN, with the
+reason; nothing is written to it any more, and what is left of it stays in the file until the session is deleted. The
+other sessions are not affected. Damage that keeps the table of sessions from being read makes the file unusable.
 
 ## Why it is so
 

@@ -96,10 +96,9 @@ class MemoryStore:
         self._check_open()
         if batch.session_no in self._sessions or batch.opens_session in self._session_numbers:
             raise refusal(batch, f"it opens session {batch.opens_session!r}, which is there already")
-        tail = new_tail(batch)
         if batch.session_no in self._deleted:
             raise refusal(batch, "the session was deleted, and its number is not used again")
-        return _Session(batch.opens_session, tail)
+        return _Session(batch.opens_session, new_tail(batch))
 
     def _append_any(self, batch: Batch, session: _Session) -> None:
         session.tail.check(batch)

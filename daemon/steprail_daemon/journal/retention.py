@@ -6,8 +6,8 @@ of a session that is not closed. Records stay, in the table `kept`, so that a re
 before; of a step that was recorded as a whole they keep the summary.
 
 A turn is one transaction of at most `TURN_ROWS` rows and about `TURN_BYTES`, so that the writer never waits for long,
-or a plan, which only reads. The file does not shrink, its free pages are used again: with `auto_vacuum` it could, at the
-price of an eighth to a third more bytes written with every commit (measured), for what seldom happens.
+or a plan, which only reads. The file does not shrink, its free pages are used again: with `auto_vacuum` it could, at
+the price of 4 to 30 per cent more bytes written with every commit (measured), for what seldom happens.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from steprail_daemon.journal.record import condense
 from steprail_daemon.journal.schema import describe
 from steprail_daemon.journal.store import JournalError
 
-TURN_ROWS: Final = 64
-TURN_BYTES: Final = 256 * 1024
+TURN_ROWS: Final = 32
+TURN_BYTES: Final = 64 * 1024
 
 HOUR_NS: Final = 3_600_000_000_000
 #: How long request ids are kept: as long as they count, 24 hours, and a margin for clocks.
@@ -80,6 +80,8 @@ class Retention:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._cuts: deque[_Cut] = deque()
+        #: Sessions whose pages are damaged: they are left alone, so that the others have their turn.
+        self._damaged: set[int] = set()
         self._closed = False
 
     def turn(self, keep: Keep, now: int) -> Removed:
@@ -95,9 +97,9 @@ class Retention:
                 database = self._connected()
                 return self._sweep(database, self._cuts[0]) if self._cuts else self._plan(database, keep, now)
             except (sqlite3.Error, OSError) as error:
-                # What the plan was made for may be damaged; others must have their turn.
-                self._cuts.clear()
                 self._roll_back()
+                if self._cuts and _is_damage(error):
+                    self._damaged.add(self._cuts.popleft().session_no)
                 raise JournalError(describe(self._path, error)) from error
 
     def _connected(self) -> sqlite3.Connection:
@@ -136,13 +138,48 @@ class Retention:
         requests = _forget_requests(database, now - REQUESTS_NS)
         used = _used_bytes(database)
         deleted = database.execute("SELECT session_no FROM deleted_sessions WHERE NOT swept").fetchall()
-        self._cuts.extend(_Cut(session_no, MAX_SEQ, MAX_SEQ, deleted=True) for (session_no,) in deleted)
-        self._cuts.extend(_cuts(database, now - keep.age_ns))
+        self._cuts.extend(
+            _Cut(session_no, MAX_SEQ, MAX_SEQ, deleted=True)
+            for (session_no,) in deleted
+            if session_no not in self._damaged
+        )
+        self._cuts.extend(self._cuts_before(database, now - keep.age_ns))
         over = used > keep.max_bytes
         if over and not self._cuts:
-            self._cuts.extend(_oldest_cuts(database, now))
+            self._cuts.extend(self._oldest_cuts(database, now))
         more = bool(self._cuts) or requests == TURN_ROWS
         return Removed(requests=requests, more=more, used_bytes=used, stuck=over and not more)
+
+    def _cuts_before(self, database: sqlite3.Connection, before: int | None) -> list[_Cut]:
+        """Give what can go of every session, of what was committed before a time (None: whenever)."""
+        cuts: list[_Cut] = []
+        for session_no, closed_at in database.execute("SELECT session_no, last_seq FROM sessions").fetchall():
+            if session_no in self._damaged:
+                continue
+            try:
+                cut = _cut(database, session_no, closed_at, before)
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                self._damaged.add(session_no)
+                continue
+            if cut is not None:
+                cuts.append(cut)
+        return cuts
+
+    def _oldest_cuts(self, database: sqlite3.Connection, now: int) -> list[_Cut]:
+        """Give the oldest of what can go: about a sixteenth of the time that is kept, more if nothing ends in it."""
+        removable = self._cuts_before(database, None)
+        if not removable:
+            return []
+        oldest = min(_first(database, cut.session_no)[1] for cut in removable)
+        stride = max((now - oldest) // _STRIDE, _MINUTE_NS)
+        while oldest + stride < now:
+            cuts = self._cuts_before(database, oldest + stride)
+            if cuts:
+                return cuts
+            stride *= 2
+        return removable
 
     # --- doing it ---------------------------------------------------------------------------------------------------
 
@@ -159,6 +196,10 @@ class Retention:
         return Removed()
 
 
+def _is_damage(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT")
+
+
 def _used_bytes(database: sqlite3.Connection) -> int:
     (pages,) = database.execute("PRAGMA page_count").fetchone()
     (free,) = database.execute("PRAGMA freelist_count").fetchone()
@@ -166,35 +207,23 @@ def _used_bytes(database: sqlite3.Connection) -> int:
     return int((pages - free) * size)
 
 
-def _cuts(database: sqlite3.Connection, before: int | None) -> list[_Cut]:
-    """Give what can go of every session, of what was committed before a time (None: whenever)."""
-    sessions = database.execute("SELECT session_no, last_seq FROM sessions ORDER BY session_no").fetchall()
-    cuts = (_cut(database, session_no, closed_at, before) for session_no, closed_at in sessions)
-    return [cut for cut in cuts if cut is not None]
-
-
-def _oldest_cuts(database: sqlite3.Connection, now: int) -> list[_Cut]:
-    """Give the oldest of what can go at all: about a sixteenth of the time that is kept, more if nothing ends in it."""
-    removable = _cuts(database, None)
-    if not removable:
-        return []
-    oldest = min(_first(database, cut.session_no)[1] for cut in removable)
-    stride = max((now - oldest) // _STRIDE, _MINUTE_NS)
-    while oldest + stride < now:
-        cuts = _cuts(database, oldest + stride)
-        if cuts:
-            return cuts
-        stride *= 2
-    return removable
-
-
-def _first(database: sqlite3.Connection, session_no: int) -> tuple[int, int]:
-    """Give key and time of a session's first batch; (0, 0) if there is none."""
+def _first(database: sqlite3.Connection, session_no: int, from_seq: int = 0) -> tuple[int, int]:
+    """Give key and time of a session's first batch that begins at `from_seq` or later; (0, 0) if there is none."""
+    _, high = key_range(session_no)
     found = database.execute(
         f"SELECT key, at FROM batches_{session_no % LANES} WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1",  # noqa: S608
-        key_range(session_no),
+        (pack_key(session_no, from_seq, 0), high),
     ).fetchone()
     return found or (0, 0)
+
+
+def _last(database: sqlite3.Connection, session_no: int) -> tuple[int, int]:
+    """Give key and time of the last batch of a session that has some."""
+    found: tuple[int, int] = database.execute(
+        f"SELECT key, at FROM batches_{session_no % LANES} WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1",  # noqa: S608
+        key_range(session_no),
+    ).fetchone()
+    return found
 
 
 def _cut(database: sqlite3.Connection, session_no: int, closed_at: int | None, before: int | None) -> _Cut | None:
@@ -203,7 +232,8 @@ def _cut(database: sqlite3.Connection, session_no: int, closed_at: int | None, b
     if not first_key or (before is not None and first_at >= before):
         return None
     earliest = unpack_key(first_key)[1]
-    upto = _without_runs_under_way(database, session_no, _end(database, session_no, closed_at, before))
+    end = _end(database, session_no, earliest, closed_at, before)
+    upto = _without_runs_under_way(database, session_no, end)
     whole = closed_at is not None and upto >= closed_at
     # Batches without events may come after the last one, and go with a session that is closed.
     if upto < earliest and not (whole and earliest == upto + 1):
@@ -211,24 +241,23 @@ def _cut(database: sqlite3.Connection, session_no: int, closed_at: int | None, b
     return _Cut(session_no, upto + 1, MAX_SEQ) if whole else _Cut(session_no, upto, upto)
 
 
-def _end(database: sqlite3.Connection, session_no: int, closed_at: int | None, before: int | None) -> int:
+def _end(
+    database: sqlite3.Connection, session_no: int, earliest: int, closed_at: int | None, before: int | None
+) -> int:
     """Give the last event before the first batch that is young enough to stay, or that has to."""
-    low, high = key_range(session_no)
-    table = f"batches_{session_no % LANES}"
-    young = None
-    if before is not None:
-        young = database.execute(
-            f"SELECT key FROM {table} WHERE key BETWEEN ? AND ? AND at >= ? ORDER BY key LIMIT 1",  # noqa: S608
-            (low, high, before),
-        ).fetchone()
-    if young is None and closed_at is not None:
-        return closed_at
-    if young is None:
-        young = database.execute(
-            f"SELECT key FROM {table} WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1",  # noqa: S608
-            (low, high),
-        ).fetchone()
-    return unpack_key(young[0])[1] - 1
+    last_key, last_at = _last(database, session_no)
+    last = unpack_key(last_key)[1]
+    if before is None or last_at < before:
+        return last - 1 if closed_at is None else closed_at
+    # Times hardly ever run backwards, and a scan would read every page that the batches fill.
+    while earliest < last:
+        middle = (earliest + last) // 2
+        key, at = _first(database, session_no, middle)
+        if at >= before:
+            last = middle
+        else:
+            earliest = unpack_key(key)[1] + 1
+    return unpack_key(_first(database, session_no, last)[0])[1] - 1
 
 
 def _without_runs_under_way(database: sqlite3.Connection, session_no: int, upto_seq: int) -> int:
@@ -275,7 +304,7 @@ def _remove_batches(database: sqlite3.Connection, cut: _Cut) -> int:
 
 
 def _remove_blobs(database: sqlite3.Connection, cut: _Cut) -> int | None:
-    """Remove blobs that the batches brought and no other session has; give how many, None if none is left to look at."""
+    """Remove blobs that the batches brought and no other session has; give how many, None if all were looked at."""
     upto = (cut.session_no, cut.blobs_upto_seq)
     rows = database.execute(
         "SELECT blob_no, length(data) FROM blob_sessions JOIN blobs USING (blob_no)"

@@ -1,7 +1,8 @@
 """Checks a journal's file offline, or beside a live daemon: it reads one snapshot and writes nothing.
 
 Checked are SQLite's own structures, the checksum and the framing of every batch, the gapless order of every session,
-that every record can be decoded, and that the tables of sessions, runs and blobs agree with the batches.
+that every record can be decoded, the records that are kept of removed prefixes, and that the tables of sessions, runs,
+blobs, requests and deleted sessions agree with the batches and with each other.
 """
 
 from __future__ import annotations
@@ -128,13 +129,25 @@ class _Check:
         self._problems: list[Problem] = []
         self._more = 0
         self._events = self._batches = self._wire_bytes = 0
+        (self._version,) = connection.execute("PRAGMA user_version").fetchone()
+        #: Sessions that were deleted; the value tells whether nothing of them should be left.
+        self._deleted: dict[int, bool] = {}
+        #: Terminal records among those that are kept, by session and run.
+        self._kept_ends: dict[tuple[int, int], int] = {}
+        #: The last event whose records are kept, by session.
+        self._kept_upto: dict[int, int] = {}
 
     def run(self) -> Report:
         self._guarded("file", self._integrity)
+        if self._version >= 3:
+            self._guarded("table deleted_sessions", self._deleted_sessions)
+            self._guarded("table kept", self._kept)
+            self._guarded("table requests", self._requests)
         for lane in range(LANES):
             self._guarded(f"table batches_{lane}", partial(self._lane, lane))
         self._guarded("table sessions", self._sessions_without_batches)
         self._guarded("table runs", self._runs_without_session)
+        self._guarded("table runs", self._removed_runs)
         self._guarded("table blobs", self._blobs)
         self._guarded("table blob_sessions", self._blob_sessions)
         return Report(
@@ -173,6 +186,45 @@ class _Check:
         for (line,) in self._db.execute(f"PRAGMA quick_check({MAX_PROBLEMS})"):
             if line != "ok":
                 self._report("file", line)
+
+    def _deleted_sessions(self) -> None:
+        for session_no, swept in self._db.execute("SELECT session_no, swept FROM deleted_sessions"):
+            self._deleted[session_no] = bool(swept)
+            if self._db.execute("SELECT 1 FROM sessions WHERE session_no = ?", (session_no,)).fetchone():
+                self._report(f"session {session_no}", "was deleted and has a row in table sessions")
+
+    def _kept(self) -> None:
+        statement = "SELECT key, run_no, last_seq, at, checksum, records FROM kept ORDER BY key"
+        for key, run_no, last_seq, at, stored, records in self._db.execute(statement):
+            session_no, first_seq, sub = unpack_key(key)
+            row = _Row(session_no, first_seq, sub, run_no, last_seq, records)
+            place = f"kept records of {row.place}"
+            if checksum(at, records, b"") != stored:
+                self._report(place, "do not match their checksum")
+            if not self._has_session(session_no):
+                self._report(place, "are of no session")
+            if first_seq <= self._kept_upto.get(session_no, 0) or last_seq < first_seq - 1:
+                self._report(place, f"do not follow those before, which end at {self._kept_upto.get(session_no, 0)}")
+            self._kept_upto[session_no] = max(last_seq, self._kept_upto.get(session_no, 0))
+            ends = self._terminal_records(row)
+            if ends:
+                run = (session_no, run_no)
+                self._kept_ends[run] = self._kept_ends.get(run, 0) + ends
+
+    def _has_session(self, session_no: int) -> bool:
+        """Whether a session is there, or was deleted and may have left something that is yet to be removed."""
+        if self._deleted.get(session_no) is False:
+            return True
+        found = self._db.execute("SELECT 1 FROM sessions WHERE session_no = ?", (session_no,)).fetchone()
+        return found is not None
+
+    def _requests(self) -> None:
+        statement = (
+            "SELECT request_no, request_id FROM requests"
+            " WHERE request_id = '' OR method = '' OR result = '' OR length(digest) = 0 OR at <= 0"
+        )
+        for request_no, request_id in self._db.execute(statement):
+            self._report(f"request {request_no} ({request_id!r})", "lacks its id, method, digest, result or time")
 
     def _lane(self, lane: int) -> None:
         session: _Session | None = None
@@ -241,6 +293,12 @@ class _Check:
         return sum(isinstance(record, RunEnded) for record in records)
 
     def _end_session(self, session: _Session) -> None:
+        if self._deleted.get(session.number) is False:
+            # Its batches are removed from the first to the last, which takes a while.
+            return
+        kept_upto = self._kept_upto.get(session.number, 0)
+        if kept_upto >= session.earliest:
+            self._report(session.place, f"has kept records up to {kept_upto} and batches from {session.earliest} on")
         found = self._db.execute("SELECT last_seq FROM sessions WHERE session_no = ?", (session.number,)).fetchone()
         last_seq = session.next_seq - 1
         if found is None:
@@ -258,7 +316,7 @@ class _Check:
         place = f"{session.place}, run {run_no}"
         run = session.runs.get(run_no)
         if run is None:
-            # Its batches may all be in the prefix that was removed.
+            # Its batches may all be in the prefix that was removed; `_removed_runs` looks for their records.
             if last_seq is None or last_seq >= session.earliest:
                 self._report(place, "has no batches")
             return
@@ -270,8 +328,28 @@ class _Check:
             return
         if run.last_seq != last_seq:
             self._report(place, f"goes on to {run.last_seq} by its batches, it ended at {last_seq} by table runs")
-        if run.terminal != 1:
-            self._report(place, f"ended and has {run.terminal} terminal records, not one")
+        terminal = run.terminal + self._kept_ends.get((session.number, run_no), 0)
+        if terminal != 1:
+            self._report(place, f"ended and has {terminal} terminal records, not one")
+
+    def _removed_runs(self) -> None:
+        """See that of each run without batches the end is kept, since the version that keeps it."""
+        if self._version < 3:
+            return
+        statement = "SELECT session_no, run_no, runs.last_seq FROM runs JOIN sessions USING (session_no)"
+        for session_no, run_no, last_seq in self._db.execute(f"{statement} WHERE runs.last_seq > 0"):
+            table = f"batches_{session_no % LANES}"
+            (first,) = self._db.execute(
+                f"SELECT min(key) FROM {table} WHERE key BETWEEN ? AND ?",  # noqa: S608
+                key_range(session_no),
+            ).fetchone()
+            removed = first is None or unpack_key(first)[1] > last_seq
+            ends = self._kept_ends.get((session_no, run_no), 0)
+            if removed and ends != 1:
+                place = f"session {session_no}, run {run_no}"
+                self._report(
+                    place, f"was removed with its prefix and has {ends} terminal records that are kept, not one"
+                )
 
     def _sessions_without_batches(self) -> None:
         for session_no, last_seq in self._db.execute("SELECT session_no, last_seq FROM sessions ORDER BY session_no"):
@@ -293,16 +371,13 @@ class _Check:
                 self._report(f"blob {blob_id}", "does not match its digest")
 
     def _blob_sessions(self) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 1:
+        if self._version == 1:
             # Made when a daemon opens the file.
             return
-        statement = (
-            "SELECT blob_no, session_no FROM blob_sessions WHERE blob_no NOT IN (SELECT blob_no FROM blobs)"
-            " OR session_no NOT IN (SELECT session_no FROM sessions)"
-        )
-        for blob_no, session_no in self._db.execute(statement):
-            self._report(f"blob {blob_no} of session {session_no}", "has no row in table blobs or sessions")
+        for blob_no, session_no in self._db.execute("SELECT blob_no, session_no FROM blob_sessions"):
+            blob = self._db.execute("SELECT 1 FROM blobs WHERE blob_no = ?", (blob_no,)).fetchone()
+            if blob is None or not self._has_session(session_no):
+                self._report(f"blob {blob_no} of session {session_no}", "has no row in table blobs or sessions")
         for (blob_id,) in self._db.execute(
             "SELECT blob_id FROM blobs WHERE blob_no NOT IN (SELECT blob_no FROM blob_sessions)"
         ):

@@ -70,6 +70,8 @@ class EventsWatch:
         self._told: dict[str, int] = {}
         #: What is on its way.
         self._sending: Slice | None = None
+        #: By session, once the watch is closed.
+        self._epochs: dict[str, str] = {}
 
     def heartbeats(self) -> Iterator[events_pb2.Heartbeat]:
         """Give a sign of life, in several parts if many sessions moved since the last one."""
@@ -99,23 +101,26 @@ class EventsWatch:
         self._due = time.monotonic() + self._interval
         return None
 
+    def close(self) -> None:
+        """Stop to follow."""
+        self._epochs = {place.session_id: place.epoch for place in self._subscription.cursors()}
+        self._subscription.close()
+
     def stalled(self, error: Exhausted) -> Exhausted:
-        """Give the error of a reader that takes nothing, with a cursor of the session whose events it left."""
+        """Give the error of a reader that takes nothing, with a cursor of the session whose events it left.
+
+        To be asked once the watch is closed.
+        """
         if self._sending is None:
             return error
-        (first, *_) = events_pb2.EventBatch.FromString(self._sending.wire).events
-        epochs = {cursor.session_id: cursor.epoch for cursor in self._subscription.cursors()}
+        first = events_pb2.EventBatch.FromString(self._sending.wire).events[0]
         return Exhausted(
             error.reason,
             error.message,
             session_id=first.session_id,
             after_seq=str(first.seq - 1),
-            epoch=epochs.get(first.session_id, ""),
+            epoch=self._epochs.get(first.session_id, ""),
         )
-
-    def close(self) -> None:
-        """Stop to follow."""
-        self._subscription.close()
 
 
 async def send_all(watch: EventsWatch, call: Call) -> None:

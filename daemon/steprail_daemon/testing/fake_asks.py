@@ -62,7 +62,9 @@ class FakeAsks(FakeBook):
         found = [item for item in run.pending_permissions if item.permission_id == permission_id]
         if not found:
             raise WrongState(
-                "PERMISSION_NOT_PENDING", f"permission {permission_id!r} waits for no answer", permission_id=permission_id
+                "PERMISSION_NOT_PENDING",
+                f"permission {permission_id!r} waits for no answer",
+                permission_id=permission_id,
             )
         run.pending_permissions.remove(found[0])
         fact = records.PermissionResolved(
@@ -103,7 +105,10 @@ class FakeAsks(FakeBook):
         found: list[PendingView] = []
         for session in sessions:
             for run in (self._runs[run_id] for run_id in session.run_ids):
-                items: list[PendingDecision | Permission | Question] = [*run.pending_permissions, *run.pending_questions]
+                items: list[PendingDecision | Permission | Question] = [
+                    *run.pending_permissions,
+                    *run.pending_questions,
+                ]
                 items += [] if run.pending_decision is None else [run.pending_decision]
                 found += [PendingView(session, run, item) for item in items]
         return sorted(found, key=lambda view: view.item.asked_at)

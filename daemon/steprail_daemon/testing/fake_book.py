@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from steprail_daemon.core import events, records
+from steprail_daemon.core import events, queue, records
 from steprail_daemon.core.errors import NotFound, OutOfRange, WrongState
 from steprail_daemon.core.model import SECOND, RunState
 from steprail_daemon.core.views import RunView, SessionView
@@ -89,6 +89,16 @@ class FakeBook:
         """Let a run be in another state."""
         previous, run.state, run.state_since = run.state, state, self.now()
         self.emit(run.run_id, records.RunStateChanged(state, previous, run.state_since))
+
+    def _next_turn(self, session: SessionView) -> None:
+        """Let the next run of the queue begin, if it is its turn."""
+        run_id = queue.next_run(session)
+        if run_id:
+            run, at = self._runs[run_id], self.now()
+            session.queued_run_ids.remove(run_id)
+            session.active_run_id = run_id
+            run.turn_came, run.state, run.started_at, run.state_since = True, RunState.RUNNING, at, at
+            self.emit(run_id, records.RunStateChanged(RunState.RUNNING, None, at))
 
     def _require_live(self, caller: Caller, run_id: str, reason: str) -> RunView:
         run = self.get_run(caller, run_id)

@@ -6,18 +6,15 @@ streams that end with their run. What an agent would do is done by the methods o
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from itertools import count
+from collections.abc import AsyncIterator
 
 import anyio
 import msgspec
 
-from steprail_daemon.core import events, records
-from steprail_daemon.core.errors import Invalid, NotFound, OutOfRange, WrongState
+from steprail_daemon.core import queue, records
+from steprail_daemon.core.errors import Exhausted, Invalid, NotFound, Unavailable, WrongState
 from steprail_daemon.core.model import (
     SECOND,
-    Capabilities,
-    CostSupport,
     Decider,
     Decision,
     DecisionAction,
@@ -25,14 +22,13 @@ from steprail_daemon.core.model import (
     FinishReason,
     OnTimeout,
     PendingDecision,
-    PermissionMode,
+    QueueMode,
     RunLimits,
     RunSpec,
     RunState,
-    SessionState,
     Step,
     StepBoundary,
-    StepGate,
+    StepCountRule,
     StopKind,
     StopReason,
     StopRequest,
@@ -40,39 +36,39 @@ from steprail_daemon.core.model import (
     ToolKind,
     ToolOutcome,
     ToolResult,
-    UsageSupport,
     Verdict,
     VerdictOutcome,
 )
+from steprail_daemon.core.replay import fold_session
 from steprail_daemon.core.views import RunView, SessionView
 from steprail_daemon.engine.admission import admit_labels
 from steprail_daemon.engine.facade import (
     LOCAL,
+    NO_GUIDANCE,
     AgentView,
-    Blob,
     Caller,
     ContinueRun,
-    CreateSession,
+    DeciderRequest,
+    DrainPhase,
+    DrainView,
+    Guidance,
     LimitsView,
-    Respondent,
-    Slice,
     StartRun,
     StoredStep,
-    Subscription,
 )
 from steprail_daemon.service.entries import step_of_event
-from steprail_daemon.service.translate import KINDS, SessionEncoder
+from steprail_daemon.testing.fake_asks import FakeAsks
+from steprail_daemon.testing.fake_book import LIMITS
+from steprail_daemon.testing.fake_feed import Subscription
+from steprail_daemon.testing.fake_sessions import CAPABILITIES, FakeSessions
 
-CAPABILITIES = Capabilities(
-    step_gate=StepGate.EXACT,
-    usage=UsageSupport.PER_STEP,
-    cost=CostSupport.UNSUPPORTED,
-    max_decision_hold_ns=3600 * SECOND,
-)
+__all__ = ["CAPABILITIES", "LIMITS", "LONGEST_WINDOW_NS", "FakeFacade"]
+
+LONGEST_WINDOW_NS = 60 * SECOND
 _BLOB_PART = 256 * 1024
 
 
-class FakeFacade(FakeAsks):
+class FakeFacade(FakeSessions, FakeAsks):
     """Implements `engine.facade.Facade`."""
 
     def __init__(self, limits: LimitsView = LIMITS) -> None:
@@ -88,54 +84,25 @@ class FakeFacade(FakeAsks):
             AgentView("gone", "claude", "", "no such program", CAPABILITIES),
         ]
 
-    async def create_session(self, caller: Caller, request: CreateSession) -> SessionView:
-        """See `Facade`."""
-        if request.agent != "claude":
-            raise Invalid("AGENT_UNKNOWN", f"there is no agent {request.agent!r}; accepted is claude", field="agent")
-        at = self.now()
-        view = SessionView(
-            session_id=self._new_id("ses"),
-            agent=request.agent,
-            cwd=request.cwd,
-            agent_session_id="",
-            permission_mode=request.permission_mode or PermissionMode.ASK,
-            model=request.model,
-            labels=admit_labels(request.labels, caller.labels),
-            tenant=caller.tenant,
-            owner=caller.name,
-            capabilities=CAPABILITIES,
-            created_at=at,
-            last_active_at=at,
-            epoch=EPOCH,
-        )
-        self._sessions[view.session_id] = view
-        self._logs[view.session_id] = Log(view.session_id, self._bell)
-        self._record(view, "", 0, records.SessionStateChanged(SessionState.IDLE, None))
-        view.state = SessionState.IDLE
-        return view
-
-    async def close_session(self, caller: Caller, session_id: str, *, force: bool) -> SessionView:
-        """See `Facade`."""
-        view = self.get_session(caller, session_id)
-        if view.active_run_id and not force:
-            raise WrongState("SESSION_BUSY", f"session {session_id} has a live run", active_run_id=view.active_run_id)
-        view.state = SessionState.CLOSED
-        self._record(view, "", 0, records.SessionStateChanged(SessionState.CLOSED, SessionState.IDLE))
-        return view
-
     async def start_run(self, caller: Caller, request: StartRun) -> RunView:
         """See `Facade`."""
-        decider = request.decider
+        if self._drain.phase is not DrainPhase.NOT_DRAINING:
+            raise Unavailable("DRAINING", "the daemon is draining", retry_after_ns=SECOND)
+        limits = request.limits
         spec = RunSpec(
             prompt=request.prompt,
             stop_rules=request.stop_rules,
-            decider=None if decider is None else Decider(decider.timeout_ns or 600 * SECOND, decider.on_timeout),
+            decider=None if request.decider is None else _decider(request.decider),
             limits=RunLimits(
-                request.limits.max_steps or self._limits.max_steps,
-                request.limits.hard_timeout_ns or self._limits.hard_timeout_ns,
+                limits.max_steps or self._limits.max_steps,
+                limits.hard_timeout_ns or self._limits.hard_timeout_ns,
                 self._limits.stop_timeout_ns,
                 self._limits.abort_timeout_ns,
+                permission_timeout_ns=limits.permission_timeout_ns or self._limits.permission_timeout_ns,
+                queue_timeout_ns=limits.queue_timeout_ns or self._limits.queue_timeout_ns,
             ),
+            queue=request.queue,
+            allow_inexact_stop=request.allow_inexact_stop,
             labels=admit_labels(request.labels, caller.labels),
             request_id=request.request_id,
         )
@@ -150,6 +117,7 @@ class FakeFacade(FakeAsks):
             prompt_synthesized=request.prompt is None,
             stop_rules=before.spec.stop_rules if request.stop_rules is None else request.stop_rules,
             continued_from=before.run_id,
+            queue=request.queue,
             request_id=request.request_id,
         )
         return self._start(self.get_session(caller, before.session_id), spec)
@@ -172,11 +140,21 @@ class FakeFacade(FakeAsks):
         run = self.get_run(caller, run_id)
         if not run.ended:
             run.pending_decision = None
+            run.pending_permissions.clear()
+            run.pending_questions.clear()
             self.end_run(run_id, RunState.ABORTED)
         return run
 
     def submit_decision(
-        self, caller: Caller, run_id: str, step_id: str, action: DecisionAction | None, *, reason: str, error: str
+        self,
+        caller: Caller,
+        run_id: str,
+        step_id: str,
+        action: DecisionAction | None,
+        *,
+        reason: str,
+        error: str,
+        guidance: Guidance = NO_GUIDANCE,
     ) -> Decision:
         """See `Facade`."""
         run = self.get_run(caller, run_id)
@@ -186,7 +164,8 @@ class FakeFacade(FakeAsks):
                 "DECISION_NOT_PENDING", f"step {step_id!r} waits for no decision", run_id=run_id, step_id=step_id
             )
         chosen = DecisionAction.STOP if action is None else action
-        return self._decide(run, step_id, chosen, DecisionSource.CLIENT, by=caller.name, why=reason or error)
+        why = reason or error
+        return self._decide(run, step_id, chosen, DecisionSource.CLIENT, by=caller.name, why=why, guidance=guidance)
 
     def list_runs(self, caller: Caller, session_id: str) -> list[RunView]:
         """See `Facade`."""
@@ -216,12 +195,31 @@ class FakeFacade(FakeAsks):
         self._check_cursor(log, after_seq, epoch)
         return Subscription(log, after_seq, run_id, lambda: run.ended)
 
-    def watch_session(self, caller: Caller, session_id: str, after_seq: int, epoch: str) -> Subscription:
+    def drain(self, caller: Caller, window_ns: int | None, reason: str) -> DrainView:
+        """See `Facade`. It goes no further than its first phase."""
+        if window_ns is not None and window_ns > LONGEST_WINDOW_NS:
+            raise Invalid("FIELD_INVALID", f"window is {window_ns} ns; at most 60 s are accepted", field="window")
+        if self._drain.phase is DrainPhase.NOT_DRAINING:
+            at = self.now()
+            self._drain = DrainView(
+                phase=DrainPhase.STOPPING_RUNS,
+                identity=caller.name,
+                reason=reason,
+                started_at=at,
+                deadline_at=at + (LONGEST_WINDOW_NS if window_ns is None else window_ns),
+            )
+        return self.drain_status()
+
+    def drain_status(self) -> DrainView:
         """See `Facade`."""
-        view = self.get_session(caller, session_id)
-        log = self._logs[session_id]
-        self._check_cursor(log, after_seq, epoch)
-        return Subscription(log, after_seq, "", lambda: view.state is SessionState.CLOSED)
+        live = [run.state for run in self._runs.values() if not run.ended]
+        return msgspec.structs.replace(
+            self._drain,
+            live_runs=len(live),
+            awaiting_decision_runs=live.count(RunState.AWAITING_DECISION),
+            awaiting_permission_runs=live.count(RunState.AWAITING_PERMISSION),
+            queued_runs=live.count(RunState.QUEUED),
+        )
 
     async def read_blob(self, caller: Caller, blob_id: str, offset: int) -> AsyncIterator[tuple[bytes, int, int, str]]:
         """See `Facade`."""
@@ -265,6 +263,7 @@ class FakeFacade(FakeAsks):
                 "",
             )
             for rule in run.spec.stop_rules
+            if isinstance(rule.condition, StepCountRule)
         )
         run.steps.append(records.StepSummary(number, step.step_id, ("read",), None, None, step.ended_at))
         self._step_events[run_id].append(b"")
@@ -290,27 +289,29 @@ class FakeFacade(FakeAsks):
         run.state, run.ended_at, run.stop_reason, session.active_run_id = state, at, stop_reason, ""
         self.emit_quietly(run_id, records.RunStateChanged(state, previous, at, stop_reason))
         self.emit(run_id, records.RunEnded(state, stop_reason, None, run.step_count, None, None))
+        fact = queue.after_run(session, run)
+        if fact is not None:
+            fold_session(session, fact, "")
+        self._next_turn(session)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _start(self, session: SessionView, spec: RunSpec) -> RunView:
-        if session.active_run_id:
+        if session.active_run_id and spec.queue is QueueMode.REJECT:
             raise WrongState("SESSION_BUSY", "the session has a live run", active_run_id=session.active_run_id)
+        if len(session.queued_run_ids) >= self._limits.max_queued_runs:
+            raise Exhausted("QUEUE_FULL", f"{len(session.queued_run_ids)} runs of this session wait")
         at = self.now()
         run = RunView(
-            run_id=self._new_id("run"),
-            session_id=session.session_id,
-            spec=spec,
-            created_at=at,
-            state=RunState.RUNNING,
-            state_since=at,
-            started_at=at,
+            run_id=self._new_id("run"), session_id=session.session_id, spec=spec, created_at=at, state_since=at
         )
         self._runs[run.run_id] = run
         self._step_events[run.run_id] = []
-        session.active_run_id = run.run_id
         session.run_ids.append(run.run_id)
-        self.emit(run.run_id, records.RunStateChanged(RunState.RUNNING, None, at))
+        session.queued_run_ids.append(run.run_id)
+        self._next_turn(session)
+        if run.state is RunState.QUEUED:
+            self.emit(run.run_id, records.RunStateChanged(RunState.QUEUED, None, at))
         return run
 
     def _ask(self, run: RunView, step: Step) -> None:
@@ -323,9 +324,25 @@ class FakeFacade(FakeAsks):
         self.emit(run.run_id, records.RunStateChanged(run.state, RunState.RUNNING, at))
 
     def _decide(
-        self, run: RunView, step_id: str, action: DecisionAction, source: DecisionSource, *, by: str = "", why: str = ""
+        self,
+        run: RunView,
+        step_id: str,
+        action: DecisionAction,
+        source: DecisionSource,
+        *,
+        by: str = "",
+        why: str = "",
+        guidance: Guidance = NO_GUIDANCE,
     ) -> Decision:
-        decision = Decision(action=action, source=source, identity=by, reason=why, decided_at=self.now())
+        decision = Decision(
+            action=action,
+            source=source,
+            identity=by,
+            reason=why,
+            decided_at=self.now(),
+            guidance=guidance.text,
+            model=guidance.model,
+        )
         run.decisions[step_id] = decision
         run.pending_decision = None
         run.state = RunState.RUNNING
@@ -342,3 +359,8 @@ def _event_of(entry: bytes) -> bytes:
     while entry[place] & 0x80:
         place += 1
     return entry[place + 1 :]
+
+
+def _decider(request: DeciderRequest) -> Decider:
+    grace = 30 * SECOND if request.disconnect_grace_ns is None else request.disconnect_grace_ns
+    return Decider(request.timeout_ns or 600 * SECOND, request.on_timeout, request.on_disconnect, grace)

@@ -114,8 +114,8 @@ class Request:
     """One request as it was received. Times are Unix nanoseconds.
 
     `kind` is main for a streamed one that offers tools (of the main loop, or of a sub-agent) and took a step of the
-    script, aside if the script answered it aside, side for other requests to the model, other for the rest. `ended_at` is None while the answer is not sent; `cut` says that the client went
-    away before it was.
+    script, aside if the script answered it aside, side for other requests to the model, other for the rest. `ended_at`
+    is None while the answer is not sent; `cut` says that the client went away before it was.
     """
 
     number: int

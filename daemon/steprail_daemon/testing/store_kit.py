@@ -15,7 +15,16 @@ from collections.abc import Callable
 from itertools import accumulate
 
 from steprail_daemon.journal.framing import frame
-from steprail_daemon.journal.store import Batch, BatchRefused, Blob, JournalError, RunRow, SessionRow, Store
+from steprail_daemon.journal.store import (
+    Batch,
+    BatchRefused,
+    Blob,
+    JournalError,
+    RequestRow,
+    RunRow,
+    SessionRow,
+    Store,
+)
 
 MakeStore = Callable[[], Store]
 Check = Callable[[MakeStore], None]
@@ -41,6 +50,8 @@ def make_batch(
     ends_run: bool = False,
     closes_session: bool = False,
     blobs: tuple[Blob, ...] = (),
+    request: RequestRow | None = None,
+    at: int | None = None,
 ) -> Batch:
     """Make a well-formed batch; the kind of an event is 1 more than its length, up to 255."""
     entries = [frame(event) for event in events]
@@ -49,7 +60,7 @@ def make_batch(
         run_no=run_no,
         first_seq=first_seq,
         last_seq=first_seq + len(entries) - 1,
-        at=1_700_000_000_000_000_000 + first_seq,
+        at=1_700_000_000_000_000_000 + first_seq if at is None else at,
         kinds=bytes(min(len(event) + 1, 255) for event in events),
         ends=array("I", accumulate(map(len, entries))).tobytes(),
         wire=b"".join(entries),
@@ -59,6 +70,16 @@ def make_batch(
         ends_run=ends_run,
         closes_session=closes_session,
         blobs=blobs,
+        request=request,
+    )
+
+
+def make_request(
+    request_id: str, *, caller: str = "me", tenant: str = "team", at: int = 1, result: str = "r"
+) -> RequestRow:
+    """Make a request that was carried out."""
+    return RequestRow(
+        tenant=tenant, caller=caller, request_id=request_id, method="Start", digest=b"body", result=result, at=at
     )
 
 
@@ -420,6 +441,102 @@ def a_refused_batch_leaves_nothing(make: MakeStore) -> None:
 
 
 @_check
+def a_deleted_session_is_gone(make: MakeStore) -> None:
+    """With its runs and records, be it open or closed; the others stay."""
+    store, _ = _filled(make)
+    store.append(make_batch(2, 1, (b"e",), run_no=1, opens_session="ses_b", opens_run="run_b", records=b"r"))
+    store.append(make_batch(2, 2, (b"e",), run_no=1, ends_run=True, closes_session=True))
+    store.append(make_batch(66, 1, (b"e",), opens_session="ses_c"))
+    for session_no in (1, 2):
+        store.delete_session(session_no)
+        assert store.read(session_no, 0, 1 << 20) == []
+        assert list(store.records(session_no)) == []
+        assert store.unpublished(session_no) == []
+        assert store.runs(session_no) == []
+        assert store.earliest_seq(session_no) == 1
+    assert [row.session_id for row in store.sessions()] == ["ses_c"]
+    assert store.session("ses_a") is None
+    assert store.run("run_a") is None
+    assert store.run("run_b") is None
+    assert [batch.first_seq for batch in store.read(66, 0, 1 << 20)] == [1]
+
+
+@_check
+def a_deleted_number_is_never_used_again(make: MakeStore) -> None:
+    """Nor is the highest one forgotten, and nothing is appended to what was deleted."""
+    store, _ = _filled(make)
+    assert store.last_session_no() == 1
+    store.append(make_batch(7, 1, (b"e",), opens_session="ses_b"))
+    store.delete_session(7)
+    assert store.last_session_no() == 7
+    assert "deleted" in refused(store, make_batch(7, 1, (b"e",), opens_session="ses_c"))
+    assert "deleted" in refused(store, make_batch(7, 2, (b"e",)))
+    store.append(make_batch(8, 1, (b"e",), run_no=1, opens_session="ses_b", opens_run="run_b"))
+    store.append(make_batch(1, 7, (b"e",), run_no=1))
+    try:
+        store.delete_session(7)
+    except BatchRefused:
+        return
+    raise AssertionError("the store deleted a session twice")
+
+
+@_check
+def a_blob_goes_with_its_last_session(make: MakeStore) -> None:
+    """And comes back with the next one that brings it."""
+    store, _ = _filled(make)
+    blob, other = make_blob(b"content"), make_blob(b"other")
+    store.append(make_batch(1, 7, (b"e",), run_no=1, blobs=(blob, other)))
+    store.append(make_batch(2, 1, (b"e",), opens_session="ses_b", blobs=(blob,)))
+    store.delete_session(1)
+    assert store.blob_sessions(blob.blob_id) == {2}
+    assert store.read_blob(blob.blob_id, 0, 100) == (b"content", 7, "text/plain")
+    assert store.blob_sessions(other.blob_id) == frozenset()
+    assert store.read_blob(other.blob_id, 0, 100) is None
+    store.append(make_batch(2, 2, (b"e",), blobs=(other,)))
+    assert store.blob_sessions(other.blob_id) == {2}
+    assert store.read_blob(other.blob_id, 0, 100) == (b"other", 5, "text/plain")
+
+
+@_check
+def a_request_is_kept_with_what_it_did(make: MakeStore) -> None:
+    """In a batch of whichever kind, with a deletion, or alone; in the order of commits."""
+    store, _ = _filled(make)
+    wanted = [make_request(name, at=number) for number, name in enumerate("abcd", start=1)]
+    store.append(make_batch(1, 7, (b"e",), run_no=1, request=wanted[0]))
+    store.append(make_batch(1, 8, run_no=1, records=b"fact", request=wanted[1]))
+    store.remember(wanted[2])
+    store.delete_session(1, wanted[3])
+    assert list(store.requests(0)) == wanted
+    assert list(store.requests(3)) == wanted[2:]
+
+
+@_check
+def a_request_is_kept_once_for_each_caller(make: MakeStore) -> None:
+    """The latest of the same tenant, caller and id."""
+    store, _ = _filled(make)
+    first = make_request("id", at=1, result="first")
+    others = [make_request("id", caller="you", at=2), make_request("id", tenant="other", at=3)]
+    last = make_request("id", at=4, result="last")
+    for request in (first, *others, last):
+        store.remember(request)
+    assert list(store.requests(0)) == [*others, last]
+
+
+@_check
+def a_refused_batch_keeps_no_request(make: MakeStore) -> None:
+    """What was not done is not remembered."""
+    store, _ = _filled(make)
+    refused(store, make_batch(1, 9, (b"e",), run_no=1, request=make_request("id")))
+    refused(store, make_batch(1, 7, (b"e",), run_no=2, opens_run="run_a", request=make_request("id")))
+    try:
+        store.delete_session(3, make_request("id"))
+    except BatchRefused:
+        assert list(store.requests(0)) == []
+        return
+    raise AssertionError("the store deleted a session that is not there")
+
+
+@_check
 def a_closed_store_says_so(make: MakeStore) -> None:
     """Whatever it is asked; to close it again is no error."""
     store, _ = _filled(make)
@@ -440,6 +557,10 @@ def a_closed_store_says_so(make: MakeStore) -> None:
         lambda: store.unpublished(1),
         lambda: store.read_blob("sha256-" + "0" * 64, 0, 1),
         lambda: store.blob_sessions("sha256-" + "0" * 64),
+        lambda: store.delete_session(1),
+        lambda: store.remember(make_request("id")),
+        lambda: store.requests(0),
+        store.last_session_no,
     ]
     for call in calls:
         try:

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from steprail_daemon.journal.store import Batch, Blob, RunRow, SessionRow, Store
-from steprail_daemon.testing.store_kit import as_read, make_batch, make_blob, refused
+from steprail_daemon.journal.store import Batch, Blob, RequestRow, RunRow, SessionRow, Store
+from steprail_daemon.testing.store_kit import as_read, make_batch, make_blob, make_request, refused
 
 _EVENTS = st.lists(st.binary(max_size=200), max_size=5).map(tuple)
 _SESSIONS = st.sampled_from([1, 2, 65])
@@ -30,6 +30,8 @@ class StoreHistory(RuleBasedStateMachine):
         self.model: dict[int, _ModelSession] = {}
         self.blobs: dict[str, Blob] = {}
         self.blob_sessions: dict[str, set[int]] = {}
+        self.deleted: set[int] = set()
+        self.requests: dict[str, RequestRow] = {}
 
     def make(self) -> Store:
         """Make an empty store."""
@@ -62,9 +64,9 @@ class StoreHistory(RuleBasedStateMachine):
 
     @rule(session_no=_SESSIONS, events=_EVENTS)
     def open_session(self, session_no: int, events: tuple[bytes, ...]) -> None:
-        """Open a session, or be refused if it is there."""
+        """Open a session, or be refused if it is there or was deleted."""
         fields: dict[str, Any] = {"records": b"made", "opens_session": f"ses_{session_no}"}
-        if session_no in self.model:
+        if session_no in self.model or session_no in self.deleted:
             refused(self.store, make_batch(session_no, 1, events, **fields))
             return
         session = self.model[session_no] = _ModelSession(session_no)
@@ -122,6 +124,35 @@ class StoreHistory(RuleBasedStateMachine):
             self.blobs[blob.blob_id] = blob
             self.blob_sessions.setdefault(blob.blob_id, set()).add(session.row.session_no)
 
+    def _request(self, name: str) -> RequestRow:
+        request = make_request(name, at=len(self.requests) + 1)
+        self.requests.pop(name, None)
+        self.requests[name] = request
+        return request
+
+    @precondition(lambda self: self._live())
+    @rule(data=st.data(), name=st.sampled_from("abc"), event=st.binary(max_size=50), alone=st.booleans())
+    def carry_out_a_request(self, data: st.DataObject, name: str, event: bytes, alone: bool) -> None:
+        """Append with a request, or keep one alone."""
+        session = data.draw(st.sampled_from(self._live()))
+        request = self._request(name)
+        if alone:
+            self.store.remember(request)
+        else:
+            self._commit(session, events=(event,), request=request)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def delete_session(self, data: st.DataObject) -> None:
+        """Delete a session, whatever its state."""
+        number = data.draw(st.sampled_from(sorted(self.model)))
+        row = self.model.pop(number).row
+        self.store.delete_session(number)
+        self.deleted.add(number)
+        for sessions in self.blob_sessions.values():
+            sessions.discard(number)
+        refused(self.store, make_batch(number, row.last_seq + 1, (b"e",)))
+
     @precondition(lambda self: self._live())
     @rule(data=st.data(), offset=st.sampled_from([-2, -1, 1, 7]))
     def miss_the_end(self, data: st.DataObject, offset: int) -> None:
@@ -167,7 +198,16 @@ class StoreHistory(RuleBasedStateMachine):
                 facts = [] if batch.kinds else [*facts, (batch.run_no, batch.at, batch.records)]
             assert self.store.unpublished(number) == facts
             assert self.store.earliest_seq(number) == 1
+        assert self.store.last_session_no() == max([*self.model, *self.deleted], default=0)
+        assert list(self.store.requests(0)) == list(self.requests.values())
+        for number in self.deleted:
+            assert self.store.read(number, 0, 1 << 20) == []
+            assert list(self.store.records(number)) == []
         for blob in self.blobs.values():
+            if not self.blob_sessions[blob.blob_id]:
+                assert self.store.read_blob(blob.blob_id, 0, 1000) is None
+                assert self.store.blob_sessions(blob.blob_id) == frozenset()
+                continue
             assert self.store.read_blob(blob.blob_id, 0, 1000) == (blob.data, len(blob.data), blob.mime_type)
             assert self.store.blob_sessions(blob.blob_id) == self.blob_sessions[blob.blob_id]
 

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.integration.journal.files import crash, seqs
 
 from steprail_daemon.journal import checkpoint as checkpoint_module
 from steprail_daemon.journal.schema import APPLICATION_ID, SCHEMA_VERSION
@@ -27,17 +28,6 @@ def opened(path: Path, **options: object) -> SqliteStore:
     if store.session("ses_a") is None:
         store.append(make_batch(1, 1, (b"first",), opens_session="ses_a"))
     return store
-
-
-def crash(store: SqliteStore) -> None:
-    """End a store as the death of its process would: nothing is marked, the log stays."""
-    store._checkpointer.close()
-    store._db.close()
-    store._closed = True
-
-
-def seqs(store: SqliteStore) -> list[int]:
-    return [seq for batch in store.read(1, 0, WHOLE) for seq in range(batch.first_seq, batch.last_seq + 1)]
 
 
 def test_the_file_and_its_side_files_are_for_their_owner_alone(path: Path) -> None:
@@ -69,7 +59,8 @@ def test_a_file_of_version_1_learns_which_sessions_have_a_blob(path: Path) -> No
     store.append(make_batch(3, 1, (b"no blob",), opens_session="ses_3"))
     store.close()
     connection = sqlite3.connect(path)
-    connection.execute("DROP TABLE blob_sessions")
+    for table in ("blob_sessions", "kept", "requests", "deleted_sessions"):
+        connection.execute(f"DROP TABLE {table}")
     connection.execute("PRAGMA user_version = 1")
     connection.close()
 

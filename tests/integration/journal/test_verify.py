@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from tests.integration.journal.files import sweep
 
 from steprail_daemon.core.model import RunState
 from steprail_daemon.core.records import RunEnded, TurnStarted
@@ -43,7 +44,7 @@ def spoil(path: Path, *statements: str) -> list[tuple[str, str]]:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.create_function("checksum", 3, checksum)
     for statement in statements:
-        connection.execute(statement)
+        connection.executescript(statement)
     connection.close()
     return [(problem.place, problem.message) for problem in verify(path).problems]
 
@@ -121,8 +122,24 @@ def test_a_journal_in_use_is_checked_with_what_is_still_in_the_log(tmp_path: Pat
         ("INSERT INTO sessions VALUES (3, 'ses_c', NULL)", "session 3", "is open and has no batches"),
         ("UPDATE blobs SET data = x'00'", "blob sha256-", "digest"),
         ("DELETE FROM blob_sessions", "blob sha256-", "of no session"),
-        ("INSERT INTO blob_sessions VALUES (1, 9)", "blob 1 of session 9", "no row in table"),
-        ("INSERT INTO blob_sessions VALUES (9, 1)", "blob 9 of session 1", "no row in table"),
+        ("INSERT INTO blob_sessions VALUES (1, 9, 1)", "blob 1 of session 9", "no row in table"),
+        ("INSERT INTO blob_sessions VALUES (9, 1, 1)", "blob 9 of session 1", "no row in table"),
+        ("DELETE FROM batches_1 WHERE last_seq < 6", "session 1, run 1", "has 0 terminal records that are kept"),
+        ("INSERT INTO deleted_sessions VALUES (1, 0)", "session 1", "was deleted and has a row in table sessions"),
+        (
+            "DELETE FROM sessions WHERE session_no = 2; INSERT INTO deleted_sessions VALUES (2, 1)",
+            "session 2",
+            "no row in table sessions",
+        ),
+        ("INSERT INTO kept VALUES (9 << 39, 0, 1, 1, 1, x'01')", "kept records of session 9", "are of no session"),
+        ("INSERT INTO kept VALUES ((1 << 39) + 511, 0, 1, 1, 1, x'01')", "kept records of", "not match their checksum"),
+        (
+            "INSERT INTO kept VALUES ((1 << 39) + 511, 0, 1, 1, 1, x'01')",
+            "session 1",
+            "kept records up to 1 and batches",
+        ),
+        ("INSERT INTO requests VALUES (1, 't', 'c', 'id', '', x'00', 'r', 1)", "request 1 ('id')", "lacks its"),
+        ("DROP TABLE requests", "table requests", "cannot be read"),
         ("DROP TABLE batches_2", "table batches_2", "cannot be read"),
     ],
 )
@@ -132,8 +149,24 @@ def test_what_is_wrong_is_found_and_placed(path: Path, statement: str, place: st
 
 
 def test_a_removed_prefix_is_no_problem(path: Path) -> None:
-    assert spoil(path, "DELETE FROM batches_1 WHERE last_seq < 4") == []
-    assert spoil(path, "DELETE FROM batches_1 WHERE last_seq < 6") == []
+    store = SqliteStore(path)
+    sweep(store, now=1 << 62, age=1)
+    assert [store.earliest_seq(session_no) for session_no in (1, 2)] == [7, 2]
+    store.close()
+    assert verify(path).problems == ()
+
+
+def test_a_deleted_session_whose_batches_are_still_there_is_no_problem(path: Path) -> None:
+    store = SqliteStore(path)
+    store.delete_session(1)
+    store.close()
+    assert verify(path).problems == ()
+    store = SqliteStore(path)
+    sweep(store, now=1, age=1)
+    store.close()
+    assert verify(path) == Report(
+        sessions=1, runs=1, events=2, batches=2, wire_bytes=20_007, blobs=0, problems=(), more_problems=0
+    )
 
 
 def test_a_damaged_page_is_found(path: Path) -> None:

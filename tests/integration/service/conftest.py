@@ -12,6 +12,7 @@ import grpc.aio
 import msgspec
 import pytest
 from tests.integration.service.callers import Site
+from tests.integration.service.stubs import Stubs
 
 from steprail.client import Client
 from steprail_daemon.engine.facade import LimitsView
@@ -84,6 +85,11 @@ async def rig(make_rig: RigFactory) -> Rig:
 @pytest.fixture
 async def client(rig: Rig) -> Client:
     return await rig.client()
+
+
+@pytest.fixture
+async def stubs(rig: Rig) -> Stubs:
+    return Stubs(await rig.channel())
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ async def test_the_server_tells_its_version_limits_and_agents(client: Client) ->
     assert info.version
     assert info.limits.max_prompt_bytes == 16 * 1024 * 1024
     assert info.limits.heartbeat_interval == Duration(seconds=10)
+    assert (info.cel_view_version, info.draining) == (1, False)
     assert [(agent.name, agent.available, agent.unavailable_reason) for agent in info.agents] == [
         ("claude", True, ""),
         ("gone", False, "no such program"),
@@ -153,7 +154,7 @@ async def test_what_is_not_implemented_is_unimplemented(rig: Rig, client: Client
     stub = runs_pb2_grpc.RunServiceStub(await rig.channel())
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.SteerRun(runs_pb2.SteerRunRequest(run_id="r", text="t"), timeout=10)
+        await stub.TestStopRules(runs_pb2.TestStopRulesRequest(), timeout=10).read()
 
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 

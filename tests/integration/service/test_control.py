@@ -138,13 +138,22 @@ REJECTED = [
     (message(stop=runs_pb2.StopRunRequest(), decide=True), "FIELD_INVALID"),
     (message(decision=runs_pb2.SubmitDecisionRequest(step_id="s")), "FIELD_INVALID"),
     (message(decision=runs_pb2.SubmitDecisionRequest(step_id="s", action=CONTINUE, error="e")), "FIELD_INVALID"),
+    (message(decision=runs_pb2.SubmitDecisionRequest(step_id="s", action=STOP, guidance="g")), "FIELD_INVALID"),
+    (message(permission_answer=runs_pb2.AnswerPermissionRequest(permission_id="p")), "FIELD_INVALID"),
     (
-        message(decision=runs_pb2.SubmitDecisionRequest(step_id="s", action=STOP, guidance="g")),
-        "CAPABILITY_MISSING",
+        message(permission_answer=runs_pb2.AnswerPermissionRequest(permission_id="p", run_id="another")),
+        "FIELD_INVALID",
     ),
-    (message(permission_answer=runs_pb2.AnswerPermissionRequest(permission_id="p")), "CAPABILITY_MISSING"),
-    (message(question_answer=runs_pb2.AnswerQuestionRequest(question_id="q")), "CAPABILITY_MISSING"),
-    (message(steer=runs_pb2.SteerRunRequest(text="t")), "CAPABILITY_MISSING"),
+    (message(question_answer=runs_pb2.AnswerQuestionRequest(question_id="q")), "FIELD_INVALID"),
+    (
+        message(question_answer=runs_pb2.AnswerQuestionRequest(question_id="q", decline=True, request_id="other")),
+        "FIELD_INVALID",
+    ),
+    (
+        message(question_answer=runs_pb2.AnswerQuestionRequest(question_id="q", decline=True)),
+        "QUESTION_NOT_PENDING",
+    ),
+    (message(steer=runs_pb2.SteerRunRequest(text=" ")), "FIELD_INVALID"),
 ]
 
 

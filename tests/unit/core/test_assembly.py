@@ -166,6 +166,15 @@ def test_a_finish_reason_without_a_counterpart_keeps_the_agents_word() -> None:
     assert (step.finish_reason, step.finish_reason_raw) == (FinishReason.UNKNOWN, "pause_turn")
 
 
+def test_the_last_messages_finish_reason_is_known_before_its_step_is_complete() -> None:
+    assembly = fed(MessageEnded("m1", MessageKind.TEXT, "One.", FinishReason.TOOL_CALLS, "tool_use"))
+    assembly.complete(BoundaryReached("b1"), 1, RUN, BEGIN)
+    reasons = [assembly.finish_reason]
+    assembly.feed(MessageEnded("m2", MessageKind.TEXT, "Two", FinishReason.LENGTH, "max_tokens"))
+    reasons.append(assembly.finish_reason)
+    assert reasons == [FinishReason.UNKNOWN, FinishReason.LENGTH]
+
+
 def test_what_is_unknown_stays_unknown() -> None:
     step = completed()
     assert (step.usage, step.cost, step.model, step.finish_reason) == (None, None, "", FinishReason.UNKNOWN)

@@ -12,14 +12,14 @@ NOW = 1_000 * SECOND
 
 
 def test_what_the_provider_says_counts_within_the_longest_wait() -> None:
-    assert refused(Backoff(), TRANSIENT, 7 * SECOND, NOW, SETTINGS, 0).until_at == NOW + 7 * SECOND
-    assert refused(Backoff(), TRANSIENT, 700 * SECOND, NOW, SETTINGS, 0).until_at == NOW + 100 * SECOND
+    assert refused(Backoff(), TRANSIENT, 7 * SECOND, NOW, settings=SETTINGS, chance=0).until_at == NOW + 7 * SECOND
+    assert refused(Backoff(), TRANSIENT, 700 * SECOND, NOW, settings=SETTINGS, chance=0).until_at == NOW + 100 * SECOND
 
 
 def test_without_a_word_the_wait_doubles_with_each_refusal_that_comes_after_the_last_wait() -> None:
     backoff, now, waits = Backoff(), NOW, []
     for _ in range(4):
-        backoff = refused(backoff, TRANSIENT, None, now, SETTINGS, 0)
+        backoff = refused(backoff, TRANSIENT, None, now, settings=SETTINGS, chance=0)
         waits.append((backoff.until_at - now) // SECOND)
         now = backoff.until_at
 
@@ -27,25 +27,25 @@ def test_without_a_word_the_wait_doubles_with_each_refusal_that_comes_after_the_
 
 
 def test_refusals_of_requests_that_were_under_way_do_not_count_again() -> None:
-    first = refused(Backoff(), TRANSIENT, None, NOW, SETTINGS, 0)
-    second = refused(first, TRANSIENT, None, NOW + SECOND, SETTINGS, 0)
+    first = refused(Backoff(), TRANSIENT, None, NOW, settings=SETTINGS, chance=0)
+    second = refused(first, TRANSIENT, None, NOW + SECOND, settings=SETTINGS, chance=0)
 
     assert second.refusals == first.refusals == 1
     assert second.until_at == NOW + 21 * SECOND
 
 
 def test_a_shorter_word_does_not_shorten_a_wait() -> None:
-    first = refused(Backoff(), TRANSIENT, 50 * SECOND, NOW, SETTINGS, 0)
+    first = refused(Backoff(), TRANSIENT, 50 * SECOND, NOW, settings=SETTINGS, chance=0)
 
-    assert refused(first, TRANSIENT, SECOND, NOW, SETTINGS, 0).until_at == first.until_at
+    assert refused(first, TRANSIENT, SECOND, NOW, settings=SETTINGS, chance=0).until_at == first.until_at
 
 
 def test_a_used_up_quota_is_no_reason_to_wait() -> None:
-    assert refused(Backoff(), QUOTA, 5 * SECOND, NOW, SETTINGS, 0) == Backoff()
+    assert refused(Backoff(), QUOTA, 5 * SECOND, NOW, settings=SETTINGS, chance=0) == Backoff()
 
 
 def test_a_request_that_was_served_begins_the_count_anew_once_the_wait_is_over() -> None:
-    backoff = refused(Backoff(), TRANSIENT, None, NOW, SETTINGS, 0)
+    backoff = refused(Backoff(), TRANSIENT, None, NOW, settings=SETTINGS, chance=0)
 
     assert accepted(backoff, NOW + SECOND) == backoff
     assert accepted(backoff, backoff.until_at) == Backoff()
@@ -62,6 +62,6 @@ def test_no_wait_is_longer_than_the_longest_and_its_jitter(
 ) -> None:
     backoff, now = Backoff(), NOW
     for retry_after, later in refusals:
-        backoff = refused(backoff, TRANSIENT, retry_after, now, SETTINGS, chance)
+        backoff = refused(backoff, TRANSIENT, retry_after, now, settings=SETTINGS, chance=chance)
         assert backoff.remaining_ns(now) <= SETTINGS.longest_ns * 1.1 + 1
         now += later

@@ -8,6 +8,7 @@ from tests.unit.core.conversations import (
     COMPLETED_TURN,
     STOPPED_TURN,
     awaiting,
+    begun,
     completed,
     queued,
     running,
@@ -137,7 +138,7 @@ def test_a_run_waits_until_its_turn_comes_and_one_that_continues_another_is_next
 def test_a_session_sums_up_what_its_runs_used_and_what_was_used_outside_of_them() -> None:
     used, price = Usage(10, output_tokens=1), Cost(5, CostBasis.REPORTED)
     end = replace(COMPLETED_TURN, usage=used, cost=price)
-    never_prompted = numbered(2, queued().hears(ABORT_PLEASE))
+    never_prompted = numbered(2, begun().hears(ABORT_PLEASE))
     not_told = numbered(4, running().hears(COMPLETED_TURN))
     before = [*outside(CREATED), *numbered(1, running().hears(end)), *never_prompted]
     session, _ = replay_session(before)

@@ -70,6 +70,7 @@ from steprail_daemon.core.model import (
     SECOND,
     DecisionAction,
     DecisionSource,
+    DurationRule,
     FailureFault,
     Permission,
     PermissionAction,
@@ -78,6 +79,7 @@ from steprail_daemon.core.model import (
     Question,
     QuestionItemAnswer,
     ResolutionSource,
+    RuleClock,
     RunState,
     StepCountRule,
     StepGate,
@@ -272,6 +274,15 @@ def test_a_permission_and_a_question_of_the_same_name_are_two() -> None:
     play = asked().hears(QuestionAsked("perm", ()))
     play.hears(QuestionWithdrawn("perm")).ends_in(ASKING)
     assert [one.permission_id for one in play.run.view.pending_permissions] == [FIRST_PERMISSION]
+
+
+def test_the_active_clock_of_a_rule_stands_still_while_people_are_asked() -> None:
+    for clock, state in ((RuleClock.ACTIVE, ASKING), (RuleClock.WALL, RunState.STOPPING)):
+        late = StopRule("late", DurationRule(60 * SECOND, clock))
+        play = asked(None, late, subagent="sub").hears(completed(1), after=100 * SECOND)
+        play.ends_in(state)
+    worked = running(StopRule("late", DurationRule(60 * SECOND))).hears(completed(1), after=60 * SECOND)
+    worked.ends_in(RunState.STOPPING)
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -571,8 +582,8 @@ def test_what_a_sub_agent_asks_there_can_be_withdrawn_and_can_expire() -> None:
     sub = replace(WHICH, subagent_id="sub")
     play = awaiting().hears(OF_SUBAGENT).hears(sub)
     play.hears(PermissionWithdrawn("sub")).hears(QuestionWithdrawn("ask")).ends_in(DECIDING)
-    play = awaiting().hears(OF_SUBAGENT).hears(TimerFired(Timer.PERMISSION)).ends_in(DECIDING)
-    assert not play.asks
+    view = awaiting().hears(OF_SUBAGENT).hears(TimerFired(Timer.PERMISSION)).ends_in(DECIDING)
+    assert not view.asks
 
 
 def test_the_default_of_a_decision_leaves_open_what_a_sub_agent_asks() -> None:

@@ -33,6 +33,7 @@ from steprail_daemon.core.events import (
 )
 from steprail_daemon.core.model import (
     SECOND,
+    Decider,
     DecisionAction,
     DecisionSource,
     FailureFault,
@@ -62,6 +63,11 @@ GO_ON = DecisionSubmitted(step_id(1), CONTINUE, "ann")
 # --- deciders come and go ---------------------------------------------------------------------------------------------
 
 
+def abandoned(decider: Decider) -> Playbook:
+    """A run whose only decider went while a decision was pending."""
+    return awaiting(decider).hears(DecidersChanged(1)).hears(DecidersChanged(0))
+
+
 def test_the_last_decider_that_goes_has_a_grace() -> None:
     play = awaiting(STRICT).hears(DecidersChanged(1)).says().hears(DecidersChanged(0)).says(COUNTDOWN)
     play.hears(DecidersChanged(0)).says()
@@ -70,7 +76,7 @@ def test_the_last_decider_that_goes_has_a_grace() -> None:
 
 
 def test_nobody_connected_for_the_grace_can_mean_stop() -> None:
-    play = awaiting(STRICT).hears(DecidersChanged(0)).hears(TimerFired(Timer.DISCONNECT), after=GRACE)
+    play = abandoned(STRICT).hears(TimerFired(Timer.DISCONNECT), after=GRACE)
     at = BEGIN + GRACE
     reason = StopReason(kind=StopKind.DISCONNECT, source=DecisionSource.DISCONNECT, reason=GONE)
     play.says(
@@ -84,7 +90,7 @@ def test_nobody_connected_for_the_grace_can_mean_stop() -> None:
 
 def test_nobody_connected_for_the_grace_can_mean_go_on() -> None:
     decider = replace(CLIENT, on_disconnect=OnDisconnect.CONTINUE)
-    play = awaiting(decider).hears(DecidersChanged(0)).hears(TimerFired(Timer.DISCONNECT), after=GRACE)
+    play = abandoned(decider).hears(TimerFired(Timer.DISCONNECT), after=GRACE)
     at = BEGIN + GRACE
     play.says(
         decided(1, CONTINUE, DecisionSource.DISCONNECT, at, reason=GONE, waited=GRACE),
@@ -112,10 +118,11 @@ def test_one_that_went_before_the_boundary_counts_from_when_it_went() -> None:
 
 def test_where_nobody_had_ever_registered_nobody_is_missed() -> None:
     assert COUNTDOWN not in awaiting(STRICT).commands
+    awaiting(STRICT).hears(DecidersChanged(0)).says()
 
 
 def test_a_decision_by_another_way_ends_the_grace() -> None:
-    play = awaiting(STRICT).hears(DecidersChanged(0)).hears(STOP_PLEASE)
+    play = abandoned(STRICT).hears(STOP_PLEASE)
     assert CancelTimer(Timer.DISCONNECT) in play.commands
 
 
@@ -165,7 +172,7 @@ def test_the_end_of_a_window_of_which_the_run_had_not_heard_stops_it_too() -> No
 @pytest.mark.parametrize("timer", [Timer.DECISION, Timer.DISCONNECT])
 def test_a_default_to_go_on_is_none_in_a_drain(timer: Timer) -> None:
     decider = replace(CLIENT, on_timeout=OnTimeout.CONTINUE, on_disconnect=OnDisconnect.CONTINUE)
-    play = awaiting(decider).hears(DecidersChanged(0)).hears(DRAIN).hears(TimerFired(timer))
+    play = abandoned(decider).hears(DRAIN).hears(TimerFired(timer))
     reason = play.ends_in(RunState.STOPPING).stop_reason
     assert reason is not None
     assert reason.source is DecisionSource.DRAIN

@@ -38,7 +38,8 @@ from steprail_daemon.core.model import (
     Usage,
 )
 from steprail_daemon.drivers.base import Channel
-from steprail_daemon.drivers.claude.codec import STOP_TEXT, ClaudeCodec
+from steprail_daemon.drivers.claude.answers import STOP_TEXT
+from steprail_daemon.drivers.claude.codec import ClaudeCodec
 
 GO_ON, STOP = DecisionAction.CONTINUE, DecisionAction.STOP
 PROMPT = "1de91dad-870b-43f6-a699-8a0ba631b053"

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from steprail_daemon.core.errors import Exhausted
+from steprail_daemon.engine.facade import LOCAL
 from steprail_daemon.service.calls import Call, Disconnected
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +46,7 @@ async def wait_within(call: Call) -> None:
 
 
 def call_over(transport: Transport) -> Call:
-    return Call(cast("grpc.aio.ServicerContext[Any, Any]", transport), STALL_NS)
+    return Call(LOCAL, cast("grpc.aio.ServicerContext[Any, Any]", transport), STALL_NS)
 
 
 async def test_a_message_is_on_its_way_when_the_call_returns_and_its_end_is_told() -> None:

@@ -12,6 +12,7 @@ from tests.unit.service.test_calls import Transport
 
 from steprail.v1 import runs_pb2
 from steprail_daemon.core.model import OnTimeout, PendingDecision
+from steprail_daemon.engine.facade import LOCAL
 from steprail_daemon.service.calls import Call
 from steprail_daemon.service.control import Conversation
 from steprail_daemon.service.request_ids import RequestIds
@@ -28,7 +29,7 @@ async def nothing() -> runs_pb2.ControlRunRequest | None:
 
 async def test_one_message_is_under_way_at_a_time_and_one_question_is_open() -> None:
     facade, transport = FakeFacade(), Transport()
-    call = Call(cast("grpc.aio.ServicerContext[Any, Any]", transport), 60_000_000_000)
+    call = Call(LOCAL, cast("grpc.aio.ServicerContext[Any, Any]", transport), 60_000_000_000)
     stream = Conversation(facade, Verbs(facade, RequestIds(facade.now)), call, nothing)
     assert stream.can_be_asked()
 

@@ -12,15 +12,17 @@ from steprail.v1 import decisions_pb2, rules_pb2, runs_pb2, sessions_pb2
 from steprail_daemon.core.errors import Invalid, StepRailError, WrongState
 from steprail_daemon.core.model import (
     DecisionAction,
+    OnDisconnect,
     OnTimeout,
     OnUnknown,
-    PermissionMode,
+    QueueMode,
     RuleScope,
     StepCountRule,
     StopRule,
 )
-from steprail_daemon.engine.facade import ContinueRun, CreateSession, DeciderRequest, LimitsRequest, StartRun
+from steprail_daemon.engine.facade import ContinueRun, DeciderRequest, Guidance, LimitsRequest, StartRun
 from steprail_daemon.service import checks, decode
+from steprail_daemon.service.decode import Choice
 from steprail_daemon.service.unsupported import UNSUPPORTED, refuse_unsupported
 
 PROMPT = runs_pb2.Prompt(parts=[runs_pb2.PromptPart(text="go")])
@@ -36,25 +38,6 @@ def start(**fields: Any) -> StartRun:
     return decode.start_run(request)
 
 
-def test_a_session_is_asked_for_with_all_that_is_honoured() -> None:
-    request = sessions_pb2.CreateSessionRequest(
-        agent="claude",
-        cwd="/work",
-        labels={"a": "b"},
-        permission_mode=sessions_pb2.PERMISSION_MODE_BYPASS,
-        model="m",
-        request_id="r",
-    )
-
-    assert decode.create_session(request) == CreateSession(
-        agent="claude",
-        cwd="/work",
-        labels={"a": "b"},
-        permission_mode=PermissionMode.BYPASS,
-        model="m",
-    )
-
-
 def test_a_run_is_asked_for_with_all_that_is_honoured() -> None:
     found = start(
         stop_rules=[count(3), count(5, id="mine", reason="why", on_unknown=rules_pb2.ON_UNKNOWN_STOP)],
@@ -62,10 +45,17 @@ def test_a_run_is_asked_for_with_all_that_is_honoured() -> None:
             mode=CLIENT,
             timeout=Duration(seconds=2, nanos=5),
             on_timeout=decisions_pb2.ON_TIMEOUT_ABORT,
-            on_disconnect=decisions_pb2.ON_DISCONNECT_WAIT,
+            on_disconnect=decisions_pb2.ON_DISCONNECT_CONTINUE,
+            disconnect_grace=Duration(),
         ),
-        limits=rules_pb2.RunLimits(max_steps=7, hard_timeout=Duration(seconds=9)),
-        queue=runs_pb2.QUEUE_MODE_REJECT,
+        limits=rules_pb2.RunLimits(
+            max_steps=7,
+            hard_timeout=Duration(seconds=9),
+            permission_timeout=Duration(seconds=8),
+            queue_timeout=Duration(seconds=7),
+        ),
+        queue=runs_pb2.QUEUE_MODE_QUEUE,
+        allow_inexact_stop=True,
         labels={"a": "b"},
         request_id="r",
     )
@@ -77,8 +67,10 @@ def test_a_run_is_asked_for_with_all_that_is_honoured() -> None:
             StopRule("rule-1", StepCountRule(3, RuleScope.RUN), "", OnUnknown.REFUSE),
             StopRule("mine", StepCountRule(5, RuleScope.RUN), "why", OnUnknown.STOP),
         ),
-        decider=DeciderRequest(2_000_000_005, OnTimeout.ABORT),
-        limits=LimitsRequest(7, 9_000_000_000),
+        decider=DeciderRequest(2_000_000_005, OnTimeout.ABORT, OnDisconnect.CONTINUE, 0),
+        limits=LimitsRequest(7, 9_000_000_000, 8_000_000_000, 7_000_000_000),
+        queue=QueueMode.QUEUE,
+        allow_inexact_stop=True,
         labels={"a": "b"},
         request_id="r",
     )
@@ -97,7 +89,14 @@ def test_absent_and_empty_differ_when_a_run_is_continued() -> None:
     )
 
     assert absent == ContinueRun(run_id="r")
-    assert empty == ContinueRun(run_id="r", stop_rules=(), inherit_decider=False, decider=None, limits=LimitsRequest())
+    assert empty == ContinueRun(
+        run_id="r",
+        stop_rules=(),
+        inherit_decider=False,
+        decider=None,
+        limits=LimitsRequest(),
+        allow_inexact_stop=False,
+    )
 
 
 def test_the_texts_of_a_prompt_follow_each_other_line_by_line() -> None:
@@ -128,10 +127,6 @@ def test_rule_ids_are_always_unique_and_given_ones_kept(given_ids: list[str | No
     assert [one for one, wanted in zip(ids, given_ids, strict=True) if wanted] == [i for i in given_ids if i]
 
 
-def session(**fields: Any) -> CreateSession:
-    return decode.create_session(sessions_pb2.CreateSessionRequest(**{"agent": "claude", "cwd": "/w", **fields}))
-
-
 def continued(**fields: Any) -> ContinueRun:
     return decode.continue_run(runs_pb2.ContinueRunRequest(**{"run_id": "r", **fields}))
 
@@ -142,12 +137,6 @@ def decide(**fields: Any) -> Any:
 
 TOO_LONG = "x" * 65
 BAD = [
-    (lambda: session(agent=""), "FIELD_INVALID", "agent"),
-    (lambda: session(cwd=""), "CWD_INVALID", "cwd"),
-    (lambda: session(cwd="/" + "x" * 4096), "FIELD_INVALID", "cwd"),
-    (lambda: session(permission_mode=99), "FIELD_INVALID", "permission_mode"),
-    (lambda: session(labels={str(n): "" for n in range(65)}), "FIELD_INVALID", "labels"),
-    (lambda: session(labels={"": "v"}), "FIELD_INVALID", "labels"),
     (lambda: start(session_id=""), "FIELD_INVALID", "session_id"),
     (lambda: start(session_id=TOO_LONG), "FIELD_INVALID", "session_id"),
     (lambda: start(request_id=TOO_LONG), "FIELD_INVALID", "request_id"),
@@ -194,6 +183,33 @@ BAD = [
         "FIELD_INVALID",
         "limits.hard_timeout",
     ),
+    (
+        lambda: start(limits=rules_pb2.RunLimits(permission_timeout=Duration(seconds=-1))),
+        "FIELD_INVALID",
+        "limits.permission_timeout",
+    ),
+    (
+        lambda: start(limits=rules_pb2.RunLimits(queue_timeout=Duration(nanos=-1))),
+        "FIELD_INVALID",
+        "limits.queue_timeout",
+    ),
+    (
+        lambda: start(decider=decisions_pb2.Decider(mode=CLIENT, on_disconnect=9)),  # type: ignore[arg-type]
+        "FIELD_INVALID",
+        "decider.on_disconnect",
+    ),
+    (
+        lambda: start(decider=decisions_pb2.Decider(mode=CLIENT, disconnect_grace=Duration(seconds=-1))),
+        "FIELD_INVALID",
+        "decider.disconnect_grace",
+    ),
+    (
+        lambda: start(decider=decisions_pb2.Decider(disconnect_grace=Duration(seconds=1))),
+        "FIELD_INVALID",
+        "decider.mode",
+    ),
+    (lambda: start(queue=9), "FIELD_INVALID", "queue"),
+    (lambda: continued(queue=9), "FIELD_INVALID", "queue"),
     (lambda: continued(run_id=""), "FIELD_INVALID", "run_id"),
     (decide, "FIELD_INVALID", "action"),
     (lambda: decide(action=17), "FIELD_INVALID", "action"),
@@ -201,6 +217,12 @@ BAD = [
     (lambda: decide(action=1, reason="x" * 4097), "FIELD_INVALID", "reason"),
     (lambda: decide(error="x" * 4097), "FIELD_INVALID", "error"),
     (lambda: decide(error="e", action=1), "FIELD_INVALID", "action"),
+    (lambda: decide(action=1, guidance="é" * 32769), "FIELD_INVALID", "guidance"),
+    (lambda: decide(action=1, model="x" * 257), "FIELD_INVALID", "model"),
+    (lambda: decide(action=1, model="a\nb"), "FIELD_INVALID", "model"),
+    (lambda: decide(action=2, guidance="x"), "FIELD_INVALID", "guidance"),
+    (lambda: decide(action=2, model="x"), "FIELD_INVALID", "model"),
+    (lambda: decide(error="e", guidance="x"), "FIELD_INVALID", "guidance"),
 ]
 
 
@@ -215,17 +237,31 @@ def test_a_bad_field_is_refused_by_its_path_with_what_is_accepted(ask: Any, reas
 
 
 def test_a_decision_is_an_action_or_an_error() -> None:
-    assert decide(action=2, reason="r") == ("s", DecisionAction.STOP, "r", "")
-    assert decide(error="predicate threw") == ("s", None, "", "predicate threw")
+    assert decide(action=2, reason="r") == Choice("s", DecisionAction.STOP, "r")
+    assert decide(error="predicate threw") == Choice("s", None, error="predicate threw")
+
+
+def test_what_goes_to_the_agent_with_a_decision_is_read() -> None:
+    guided = decide(action=1, guidance="Mind the tests.", model="m")
+
+    assert guided == Choice("s", DecisionAction.CONTINUE, guidance=Guidance("Mind the tests.", "m"))
+    assert decide(action=1, guidance="x" * 65536).guidance.text == "x" * 65536
 
 
 @pytest.mark.parametrize("fields", [{}, {"reason": "r" * 4096}, {"step_id": "é" * 32}], ids=["plain", "reason", "id"])
 def test_whatever_else_a_decision_holds_is_judged_as_in_a_plain_one(fields: dict[str, Any]) -> None:
     plain = decide(action=1, **fields)
-    assert plain == (fields.get("step_id", "s"), DecisionAction.CONTINUE, fields.get("reason", ""), "")
-    for name in UNSUPPORTED[runs_pb2.SubmitDecisionRequest]:
-        with pytest.raises(WrongState, match=name):
-            decide(action=1, **fields, **{name: "x"})
+    assert plain == (
+        fields.get("step_id", "s"),
+        DecisionAction.CONTINUE,
+        fields.get("reason", ""),
+        "",
+        Guidance(),
+    )
+    for name in ("guidance", "model"):
+        guided = decide(action=1, **fields, **{name: "x"})
+        assert guided[:4] == plain[:4]
+        assert guided.guidance != Guidance()
     for wrong in ({"step_id": "s" * 65}, {"step_id": "é" * 33}, {"step_id": ""}, {"reason": "é" * 2049}):
         with pytest.raises(Invalid, match=next(iter(wrong))):
             decide(**{"action": 1, **fields, **wrong})
@@ -267,25 +303,22 @@ def test_a_field_that_cannot_be_honoured_is_refused_and_not_dropped(message_clas
 
 #: What each request has and the daemon honours, reads elsewhere, or has as a message of its own in the table.
 HONOURED = {
-    sessions_pb2.CreateSessionRequest: {"agent", "cwd", "labels", "permission_mode", "model", "request_id"},
-    runs_pb2.StartRunRequest: {"session_id", "prompt", "stop_rules", "decider", "limits", "labels", "request_id"},
-    runs_pb2.ContinueRunRequest: {"run_id", "prompt", "stop_rules", "decider", "limits", "labels", "request_id"},
+    sessions_pb2.CreateSessionRequest: {
+        "agent",
+        "cwd",
+        "labels",
+        "permission_mode",
+        "permission_rules",
+        "allowed_tools",
+        "disallowed_tools",
+        "model",
+        "instructions",
+        "environment",
+        "request_id",
+        "resume",
+    },
     runs_pb2.Prompt: {"parts"},
     runs_pb2.PromptPart: {"text", "full_size", "blob_id"},
-    decisions_pb2.Decider: {"mode", "timeout", "on_timeout"},
-    rules_pb2.RunLimits: {"max_steps", "hard_timeout"},
-    runs_pb2.SubmitDecisionRequest: {"run_id", "step_id", "action", "reason", "error", "request_id"},
-    runs_pb2.ControlRunRequest: {
-        "start",
-        "continue_run",
-        "attach",
-        "decision",
-        "stop",
-        "abort",
-        "decide",
-        "events",
-        "request_id",
-    },
 }
 
 
@@ -295,12 +328,6 @@ def test_every_field_of_a_request_is_honoured_or_refused(message_class: type[Mes
 
     assert fields == HONOURED[message_class] | set(UNSUPPORTED[message_class])
     assert not HONOURED[message_class] & set(UNSUPPORTED[message_class])
-
-
-def test_what_is_accepted_of_a_refused_field_passes() -> None:
-    refuse_unsupported(runs_pb2.StartRunRequest(queue=runs_pb2.QUEUE_MODE_REJECT))
-    refuse_unsupported(runs_pb2.ContinueRunRequest(allow_inexact_stop=False))
-    refuse_unsupported(decisions_pb2.Decider(on_disconnect=decisions_pb2.ON_DISCONNECT_WAIT))
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1))

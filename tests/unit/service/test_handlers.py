@@ -5,7 +5,8 @@ import inspect
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
-from steprail.v1 import agents_pb2, runs_pb2, sessions_pb2
+from steprail.v1 import admin_pb2, agents_pb2, runs_pb2, sessions_pb2
+from steprail_daemon.service.admin import AdminService
 from steprail_daemon.service.agents import AgentService
 from steprail_daemon.service.auth import Access
 from steprail_daemon.service.calls import Calls
@@ -18,8 +19,9 @@ from steprail_daemon.testing.fake_facade import FakeFacade
 
 LATER = {
     "AgentService": set[str](),
-    "SessionService": {"UpdateSession", "DeleteSession", "ForkSession", "ReleaseQueue", "WatchEvents"},
-    "RunService": {"ListPending", "AnswerPermission", "AnswerQuestion", "SteerRun", "TestStopRules"},
+    "SessionService": {"ForkSession"},
+    "RunService": {"TestStopRules"},
+    "AdminService": set[str](),
 }
 
 
@@ -33,6 +35,7 @@ def services() -> dict[str, tuple[ServiceDescriptor, object]]:
             runs_pb2.DESCRIPTOR.services_by_name["RunService"],
             RunService(facade, Verbs(facade, ids), calls),
         ),
+        "AdminService": (admin_pb2.DESCRIPTOR.services_by_name["AdminService"], AdminService(facade, ids)),
     }
 
 

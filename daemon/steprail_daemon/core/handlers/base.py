@@ -91,6 +91,7 @@ class RunBase:
     __slots__ = (
         "_boundary_id",
         "_confirmed",
+        "_deciders",
         "_deciders_gone_at",
         "_denial",
         "_drain_ended",
@@ -150,6 +151,7 @@ class RunBase:
         self._questions_asked = 0
         self._permission_deadline = 0
         self._denial: Denial | None = None
+        self._deciders = 0
         #: Since when no decider has been registered, after there had been one.
         self._deciders_gone_at: int | None = None
         self._drain_ended = False

@@ -142,10 +142,11 @@ class Deciding(Boundary):
     def _deciders_changed(self, event: DecidersChanged, at: int) -> list[Command]:
         """Keep since when there has been none; it counts only while a decision is pending."""
         decider = self.view.spec.decider
+        before, self._deciders = self._deciders, event.count
         if event.count:
             self._deciders_gone_at = None
             return self._cancel(_DISCONNECT)
-        if decider is None or decider.on_disconnect is OnDisconnect.WAIT or self._deciders_gone_at is not None:
+        if not before or decider is None or decider.on_disconnect is OnDisconnect.WAIT:
             return []
         self._deciders_gone_at = at
         return self._watch_deciders(decider) if self.view.state is AWAITING_DECISION else []

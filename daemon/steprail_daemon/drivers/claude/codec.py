@@ -14,58 +14,53 @@ from typing import Any, Final
 
 import msgspec
 
-from steprail_daemon.core.commands import AgentCommand, AnswerBoundary, AnswerPermission, SendPrompt
+from steprail_daemon.core.commands import (
+    AgentCommand,
+    AnswerBoundary,
+    AnswerPermission,
+    AnswerQuestion,
+    Interrupt,
+    SendPrompt,
+    SetModel,
+    SetPermissionMode,
+)
 from steprail_daemon.core.events import (
     AgentErrorReported,
     AgentEvent,
     AgentReady,
     BoundaryCancelled,
     BoundaryReached,
-    MessageEnded,
-    MessageStarted,
-    PermissionAsked,
+    ContextWindowChanged,
     PromptConfirmed,
     ProtocolFailed,
     RawReceived,
+    ToolUpdated,
 )
-from steprail_daemon.core.model import DecisionAction, MessageKind
+from steprail_daemon.core.model import ContextWindowKind, DecisionAction
 from steprail_daemon.drivers.base import Channel, CodecSettings
-from steprail_daemon.drivers.claude import wire
-from steprail_daemon.drivers.claude.messages import MainMessages
-from steprail_daemon.drivers.claude.tools import add_tool_results, tool_kind, tool_started
-from steprail_daemon.drivers.claude.turns import TurnReader
+from steprail_daemon.drivers.claude import answers, handshake, wire
+from steprail_daemon.drivers.claude.answers import GATE
+from steprail_daemon.drivers.claude.asks import Asks
+from steprail_daemon.drivers.claude.controls import SUCCESS, Controls
+from steprail_daemon.drivers.claude.edits import EDITING, Edits
+from steprail_daemon.drivers.claude.messages import MainMessages, add_subagent_text
+from steprail_daemon.drivers.claude.meter import Meter
+from steprail_daemon.drivers.claude.refusals import Refusals
+from steprail_daemon.drivers.claude.tools import add_tool_results, tool_started
+from steprail_daemon.drivers.claude.turns import Course, TurnReader
 from steprail_daemon.drivers.framing import LineFramer, OverlongLine, text_of
 
-#: Seconds that the CLI waits for the answer at a boundary. The default is 600, and it dies when they are over.
-HOOK_TIMEOUT_S: Final = 86_400
-
-#: The model reads this at its next turn, so it says what to do and nothing about rules or budgets.
-STOP_TEXT: Final = "The host paused the work here. The next message says how to go on."
-
-_GATE: Final = "PostToolBatch"
 _INTERRUPTED: Final = "[Request interrupted by user"
 _SYNTHETIC_MODEL: Final = "<synthetic>"
-_GO_ON: Final = b"{}"
-_STOP: Final = msgspec.json.encode({"continue": False, "stopReason": STOP_TEXT})
-
-# A gate's answer is what the agent waits for, so that it is made in one step: around the id, everything is constant.
-_ANSWER: Final = b'{"type":"control_response","response":{"subtype":"success","request_id":'
-_ANSWER_MIDDLE: Final = b',"response":'
-_ANSWER_END: Final = b"}}\n"
-_GO_ON_END: Final = _ANSWER_MIDDLE + _GO_ON + _ANSWER_END
-_STOP_END: Final = _ANSWER_MIDDLE + _STOP + _ANSWER_END
 
 #: Looked up once: a member of an enumeration costs a function call.
 _STOP_ACTION: Final = DecisionAction.STOP
 
-_INTERRUPT_END: Final = b'"request":{"subtype":"interrupt"}}\n'
-
 _call_id: Final = attrgetter("tool_use_id")
-_to_json: Final = msgspec.json.encode
 _decode_line: Final = wire.decode_line
 
 #: Subtypes of `system` lines that say nothing beyond what other lines say.
-_CONSUMED_SYSTEM: Final = frozenset({"status", "session_state_changed"})
+_CONSUMED_SYSTEM: Final = frozenset({"session_state_changed", "task_progress"})
 
 _KNOWN_BLOCKS: Final = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 
@@ -80,21 +75,25 @@ class ClaudeCodec:
         self._line_bytes = settings.line_bytes
         self._framer = LineFramer(settings.line_bytes)
         self._out: list[bytes] = []
+        self._controls = Controls(self._out)
         self._noise = 0
-        self._requests = 0
-        self._initialize_id = ""
         self._ready = False
         self._prompt_id = ""
         self._confirmed = False
         self._has_lifecycle = False
         self._turn_runs = False
+        #: A stop was decided or the turn is being cut off: nothing of it goes on, sub-agents included.
         self._stopped = False
         self._boundaries: set[str] = set()
-        self._permissions: dict[str, wire.CanUseTool] = {}
-        self._denied: set[str] = set()
+        self._asks = Asks()
+        self._edits = Edits()
+        self._refusals = Refusals()
         self._last_error = ""
         self._messages = MainMessages()
         self._turns = TurnReader(resumed=settings.resume)
+        self._meter = Meter(self._controls, resumed=settings.resume)
+        #: A sub-agent began to work before the message that called it was whole.
+        self._mark_due = False
         self._handlers: dict[type, Callable[[Any, bytes, list[AgentEvent]], None]] = {
             wire.UserLine: self._on_user,
             wire.StreamEventLine: self._on_stream_event,
@@ -105,6 +104,7 @@ class ClaudeCodec:
             wire.ControlResponseLine: self._on_control_response,
             wire.ControlCancelLine: self._on_control_cancel,
             wire.CommandLifecycleLine: self._on_command_lifecycle,
+            wire.RateLimitLine: self._on_rate_limit,
             wire.KeepAliveLine: self._on_keep_alive,
             wire.ResultLine: self._on_result,
             wire.UnknownLine: self._on_unknown,
@@ -118,8 +118,7 @@ class ClaudeCodec:
 
     def start(self) -> None:
         """Queue `initialize` with the gate's hook; `AgentReady` says whether the CLI took it."""
-        gate = {"matcher": None, "hookCallbackIds": [_GATE], "timeout": HOOK_TIMEOUT_S, "onFailure": "block"}
-        self._initialize_id = self._ask({"subtype": "initialize", "hooks": {"PostToolBatch": [gate]}})
+        self._controls.ask(handshake.request(), self._on_initialized)
 
     def receive(self, channel: Channel, data: bytes) -> list[AgentEvent]:
         """Take bytes of stdout, cut anywhere, and give what they complete."""
@@ -153,7 +152,7 @@ class ClaudeCodec:
 
     def eof_is_safe(self) -> bool:
         """False while a turn runs or an answer is owed: the CLI would then work on alone until its turn is over."""
-        return not (self._turn_runs or self._boundaries or self._permissions)
+        return not (self._turn_runs or self._boundaries or self._asks.open)
 
     def send(self, command: AgentCommand) -> None:
         """Turn a command into a line.
@@ -165,12 +164,26 @@ class ClaudeCodec:
         elif isinstance(command, SendPrompt):
             self._send_prompt(command)
         elif isinstance(command, AnswerPermission):
-            self._answer_permission(command)
-        elif self._turn_runs:
-            self._requests += 1
-            self._out.append(b'{"type":"control_request","request_id":"req_%d",' % self._requests + _INTERRUPT_END)
+            self._answer(command.permission_id, self._asks.answer_permission(command))
+        elif isinstance(command, AnswerQuestion):
+            self._answer(command.question_id, self._asks.answer_question(command))
+        elif isinstance(command, Interrupt):
+            self._interrupt()
+        else:
+            self._change(command)
 
     # --- out -----------------------------------------------------------------------------------------------------
+
+    def _change(self, command: SetModel | SetPermissionMode) -> None:
+        if isinstance(command, SetModel):
+            self._controls.set_model(command.model)
+        else:
+            self._controls.set_mode(command.permission_mode, plan_mode=command.plan_mode)
+
+    def _interrupt(self) -> None:
+        if self._turn_runs:
+            self._stopped = True
+            self._controls.interrupt()
 
     def _send_prompt(self, command: SendPrompt) -> None:
         if self._prompt_id:
@@ -180,15 +193,17 @@ class ClaudeCodec:
         self._turn_runs = True
         self._stopped = False
         self._messages.forget()
-        self._write(
-            {
-                "type": "user",
-                "message": {"role": "user", "content": command.text},
-                "parent_tool_use_id": None,
-                "session_id": "",
-                "uuid": command.prompt_id,
-            }
-        )
+        self._refusals.begin_turn()
+        self._meter.begin_turn(wants_cost=command.wants_cost)
+        self._mark_due = False
+        line = {
+            "type": "user",
+            "message": {"role": "user", "content": command.text},
+            "parent_tool_use_id": None,
+            "session_id": "",
+            "uuid": command.prompt_id,
+        }
+        self._go_on(answers.to_json(line) + b"\n")
 
     def _answer_boundary(self, command: AnswerBoundary) -> None:
         boundary_id = command.boundary_id
@@ -197,30 +212,23 @@ class ClaudeCodec:
         self._boundaries.discard(boundary_id)
         if command.action is _STOP_ACTION:
             self._stopped = True
-        self._out.append(_ANSWER + _to_json(boundary_id) + (_STOP_END if self._stopped else _GO_ON_END))
-
-    def _answer_permission(self, command: AnswerPermission) -> None:
-        asked = self._permissions.pop(command.permission_id, None)
-        if asked is None:
+            self._out.append(answers.stop(boundary_id))
             return
-        if command.allow:
-            self._answer(command.permission_id, _to_json({"behavior": "allow", "updatedInput": asked.input}))
+        if command.model:
+            self._controls.set_model(command.model)
+        self._go_on(answers.go_on(boundary_id, command.guidance))
+
+    def _go_on(self, line: bytes) -> None:
+        """Write what lets the CLI make a request, once it has confirmed what the request is to be made with."""
+        if self._controls.changing:
+            self._controls.keep(line)
         else:
-            self._denied.add(asked.tool_use_id)
-            self._answer(command.permission_id, _to_json({"behavior": "deny", "message": command.message}))
+            self._out.append(line)
 
-    def _ask(self, request: dict[str, Any]) -> str:
-        self._requests += 1
-        request_id = f"req_{self._requests}"
-        self._write({"type": "control_request", "request_id": request_id, "request": request})
-        return request_id
-
-    def _answer(self, request_id: str, answer: bytes) -> None:
-        """Answer a question; `answer` is JSON."""
-        self._out.append(_ANSWER + _to_json(request_id) + _ANSWER_MIDDLE + answer + _ANSWER_END)
-
-    def _write(self, line: dict[str, Any]) -> None:
-        self._out.append(_to_json(line) + b"\n")
+    def _answer(self, request_id: str, answer: bytes | None) -> None:
+        """Answer a question; `answer` is JSON, None if it is no longer wanted."""
+        if answer is not None:
+            self._out.append(answers.answer(request_id, answer))
 
     # --- in ------------------------------------------------------------------------------------------------------
 
@@ -247,13 +255,22 @@ class ClaudeCodec:
             self._noise += 1
 
     def _on_user(self, line: wire.UserLine, raw: bytes, events: list[AgentEvent]) -> None:
-        if not add_tool_results(line, self._denied, events) and not _tells_interruption(line):
+        if line.parent_tool_use_id is not None:
+            self._subagent_seen(line.agent_id, line.parent_tool_use_id)
+        if not add_tool_results(line, self._asks.denied, self._edits, events) and not _tells_interruption(line):
             self._pass_on("user", raw, events)
+
+    def _subagent_seen(self, agent_id: str | None, call_id: str) -> None:
+        self._mark_due = self._messages.streaming
+        self._meter.subagent_seen(agent_id or "", call_id, message_open=self._mark_due)
 
     def _on_stream_event(self, line: wire.StreamEventLine, raw: bytes, events: list[AgentEvent]) -> None:
         # Sub-agents of 2.1.332 are not streamed; if they were, theirs must not be taken for the main loop's.
         if line.parent_tool_use_id is not None or not self._messages.streamed(line.event, events):
             self._pass_on(f"stream_event/{line.event.type}", raw, events)
+        if self._mark_due and not self._messages.streaming:
+            self._mark_due = False
+            self._meter.message_closed()
 
     def _on_assistant(self, line: wire.AssistantLine, raw: bytes, events: list[AgentEvent]) -> None:
         if line.error is not None:
@@ -267,25 +284,51 @@ class ClaudeCodec:
         if line.parent_tool_use_id is None:
             self._messages.told(line, events)
         else:
-            _add_subagent_text(line, events)
-        events.extend(
-            tool_started(block, line.agent_id, line.parent_tool_use_id)
-            for block in line.message.content
-            if block.type == "tool_use"
-        )
+            self._subagent_seen(line.agent_id, line.parent_tool_use_id)
+            add_subagent_text(line, events)
+        for block in line.message.content:
+            if block.type == "tool_use":
+                self._on_call(block, line, events)
         if any(block.type not in _KNOWN_BLOCKS for block in line.message.content):
             self._pass_on("assistant", raw, events)
 
+    def _on_call(self, block: wire.AssistantBlock, line: wire.AssistantLine, events: list[AgentEvent]) -> None:
+        if block.name in EDITING:
+            self._edits.began(block)
+        self._asks.call_began(block)
+        events.append(tool_started(block, line.agent_id, line.parent_tool_use_id))
+
     def _on_system(self, line: wire.SystemLine, raw: bytes, events: list[AgentEvent]) -> None:
-        if line.subtype == "init":
+        subtype = line.subtype
+        if subtype == "init":
             self._on_turn_began(line, events)
-        elif line.subtype == "api_retry":
-            events.append(AgentErrorReported(line.error or "api_error", _retry_message(line), will_retry=True))
-        elif line.subtype not in _CONSUMED_SYSTEM:
-            self._pass_on(f"system/{line.subtype}", raw, events)
+        elif subtype == "api_retry":
+            self._refusals.retried(line, events)
+        elif subtype == "status":
+            self._on_status(line)
+        elif subtype == "compact_boundary":
+            after = None if line.compact_metadata is None else line.compact_metadata.post_tokens
+            events.append(ContextWindowChanged(ContextWindowKind.COMPACTED, after))
+        elif subtype == "task_progress" and line.tool_use_id and line.description:
+            events.append(ToolUpdated(line.tool_use_id, progress=line.description))
+        elif subtype not in _CONSUMED_SYSTEM:
+            if subtype == "task_started" and line.task_type == "local_agent" and line.tool_use_id:
+                self._subagent_seen(line.task_id, line.tool_use_id)
+            self._pass_on(f"system/{subtype}", raw, events)
+
+    def _on_status(self, line: wire.SystemLine) -> None:
+        if line.status == "compacting":
+            self._meter.compaction_began()
+        elif line.compact_result is not None:
+            self._meter.compaction_ended()
+
+    def _on_rate_limit(self, line: wire.RateLimitLine, raw: bytes, events: list[AgentEvent]) -> None:
+        if not self._refusals.limited(line, events):
+            self._pass_on("rate_limit_event", raw, events)
 
     def _on_turn_began(self, line: wire.SystemLine, events: list[AgentEvent]) -> None:
         self._turn_runs = True
+        self._refusals.model = line.model
         # Where there are lifecycle lines, a turn that begins may be one that the CLI started by itself.
         if not self._has_lifecycle:
             self._confirm(line.session_id, line.model, events)
@@ -304,87 +347,81 @@ class ClaudeCodec:
     def _on_control_request(self, line: wire.ControlRequestLine, raw: bytes, events: list[AgentEvent]) -> None:
         request, request_id = line.request, line.request_id
         if isinstance(request, wire.CanUseTool):
-            self._permissions[request_id] = request
-            events.append(_permission_asked(request_id, request))
+            self._answer(request_id, self._asks.asked(request_id, request, events))
             return
         batch = request.input
-        if request.callback_id == _GATE and self._confirmed and not batch.agent_id:
+        if request.callback_id == GATE and self._confirmed and not batch.agent_id:
             usage = self._messages.finish(events)
             self._boundaries.add(request_id)
-            events.append(BoundaryReached(request_id, tuple(map(_call_id, batch.tool_calls)), usage))
-        elif request.callback_id != _GATE:
+            boundary = BoundaryReached(request_id, tuple(map(_call_id, batch.tool_calls)), usage)
+            if self._meter.reads_at_boundary:
+                self._meter.hold(boundary)
+            else:
+                events.append(boundary)
+        elif request.callback_id != GATE:
             self._on_other_hook(request_id, raw, events)
         elif batch.agent_id:
-            self._answer(request_id, _STOP if self._stopped else _GO_ON)
+            self._answer(request_id, answers.STOP if self._stopped else answers.NOTHING)
         else:
             # A turn that no prompt asked for: nobody would decide about its steps.
-            self._answer(request_id, _STOP)
+            self._answer(request_id, answers.STOP)
             self._pass_on("control_request/hook_callback", raw, events)
 
     def _on_other_hook(self, request_id: str, raw: bytes, events: list[AgentEvent]) -> None:
-        self._answer(request_id, _GO_ON)
+        self._answer(request_id, answers.NOTHING)
         self._pass_on("control_request/hook_callback", raw, events)
 
     def _on_odd_request(self, line: wire.OddRequestLine, raw: bytes, events: list[AgentEvent]) -> None:
         subtype = line.request.subtype
         if subtype != "hook_callback":
-            # Unanswered, the CLI would wait for ever.
-            error = {"subtype": "error", "request_id": line.request_id, "error": f"this host does not know {subtype!r}"}
-            self._write({"type": "control_response", "response": error})
+            self._out.append(answers.refusal(line.request_id, f"this host does not know {subtype!r}"))
             self._pass_on(f"control_request/{subtype}", raw, events)
-        elif line.request.callback_id == _GATE:
+        elif line.request.callback_id == GATE:
             events.append(ProtocolFailed(f"a step boundary of an unknown shape: {line.problem}"))
         else:
             self._on_other_hook(line.request_id, raw, events)
 
     def _on_control_response(self, line: wire.ControlResponseLine, raw: bytes, events: list[AgentEvent]) -> None:
-        response = line.response
-        if response.request_id == self._initialize_id:
-            self._on_initialized(response, events)
-        elif response.subtype != "success":
+        if not self._controls.answered(line.response, events) and line.response.subtype != SUCCESS:
             self._pass_on("control_response", raw, events)
 
     def _on_initialized(self, response: wire.ControlResponse, events: list[AgentEvent]) -> None:
-        if response.subtype != "success":
-            events.append(ProtocolFailed(f"the agent refused the handshake: {response.error}"))
-            return
-        try:
-            answer = wire.decode_initialize(response.response)
-        except msgspec.DecodeError as error:
-            events.append(ProtocolFailed(f"the agent's answer to the handshake has an unknown shape: {error}"))
-            return
-        self._ready = True
-        events.append(
-            AgentReady(
-                version=answer.claude_code_version,
-                agent_session_id=self._settings.agent_session_id,
-                model="",
-                gate_held=answer.hooks_applied and answer.hook_on_failure_supported,
-            )
-        )
+        told = handshake.answered(response, self._settings.agent_session_id)
+        self._ready = isinstance(told, AgentReady)
+        events.append(told)
 
     def _on_control_cancel(self, line: wire.ControlCancelLine, raw: bytes, events: list[AgentEvent]) -> None:
         del raw
-        self._permissions.pop(line.request_id, None)
-        if line.request_id in self._boundaries:
-            self._boundaries.discard(line.request_id)
-            events.append(BoundaryCancelled(line.request_id))
+        request_id = line.request_id
+        self._asks.withdrawn(request_id, events)
+        if request_id in self._boundaries:
+            self._boundaries.discard(request_id)
+            if not self._meter.drop(request_id):
+                events.append(BoundaryCancelled(request_id))
 
     def _on_result(self, line: wire.ResultLine, raw: bytes, events: list[AgentEvent]) -> None:
         self._messages.close(events)
-        ended = self._turns.read(
-            line, ready=self._ready, error_code=self._last_error, last_text=self._messages.last_text
+        self._refusals.ended(line, events)
+        course = Course(
+            self._messages.last_text,
+            self._messages.last_stop_reason,
+            self._last_error,
+            self._refusals.quota_json,
+            self._refusals.retry_after_ns,
         )
+        ended = self._turns.read(line, course, ready=self._ready)
+        self._meter.end_turn(self._turns.sums)
         self._last_error = ""
         if self._ready and not self._is_of_prompt(line):
             self._turn_runs = bool(self._prompt_id)
             self._pass_on("result", raw, events)
             return
         self._prompt_id = ""
-        self._confirmed = self._turn_runs = False
+        self._confirmed = self._turn_runs = self._mark_due = False
         self._boundaries.clear()
-        self._permissions.clear()
-        self._denied.clear()
+        self._controls.forget_kept()
+        self._asks.forget()
+        self._edits.open.clear()
         events.append(ended)
 
     def _is_of_prompt(self, line: wire.ResultLine) -> bool:
@@ -404,37 +441,6 @@ class ClaudeCodec:
         events.append(RawReceived(vendor_type, text_of(raw.strip())))
 
 
-def _permission_asked(request_id: str, request: wire.CanUseTool) -> PermissionAsked:
-    return PermissionAsked(
-        request_id,
-        request.tool_use_id,
-        request.tool_name,
-        bytes(request.input).decode("utf-8", "replace"),
-        request.agent_id or "",
-        tool_kind(request.tool_name),
-    )
-
-
 def _tells_interruption(line: wire.UserLine) -> bool:
     content = line.message.content
     return not isinstance(content, str) and all(block.text.startswith(_INTERRUPTED) for block in content)
-
-
-def _retry_message(line: wire.SystemLine) -> str:
-    status = "no connection" if line.error_status is None else f"HTTP {line.error_status}"
-    return f"{status}; attempt {line.attempt} of {line.max_retries}, the next in {line.retry_delay_ms} ms"
-
-
-def _add_subagent_text(line: wire.AssistantLine, events: list[AgentEvent]) -> None:
-    origin = (line.agent_id or "", line.parent_tool_use_id or "")
-    for kind, text in (
-        (MessageKind.THOUGHT, "".join(block.thinking for block in line.message.content)),
-        (MessageKind.TEXT, "".join(block.text for block in line.message.content)),
-    ):
-        if text:
-            events.append(MessageStarted(line.uuid, kind, *origin))
-            events.append(
-                MessageEnded(
-                    line.uuid, kind, text, model=line.message.model, subagent_id=origin[0], parent_call_id=origin[1]
-                )
-            )

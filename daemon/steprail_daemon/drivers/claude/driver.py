@@ -15,12 +15,23 @@ _CAPABILITIES: Final = Capabilities(
     cost=CostSupport.REPORTED,
     finish_reason=True,
     partial_text=True,
+    permissions=True,
+    permission_alternatives=True,
+    questions=True,
     resume=True,
+    steer=True,
+    guidance=True,
+    plan_mode=True,
+    model_switch=True,
     stop_leaves_trace=True,
     abort_keeps_results=True,
     # The longest hold that was tried on 2.1.332; it is asked to wait for a day.
     max_decision_hold_ns=660 * SECOND,
+    # Likewise: a permission and a question were held for as long, and it has no timeout of its own for them.
+    max_permission_hold_ns=660 * SECOND,
 )
+
+_LIVE_CHANGES: Final = frozenset({"model", "modes"})
 
 
 class ClaudeDriver:
@@ -33,18 +44,18 @@ class ClaudeDriver:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Exact steps with usage for each, cost for each run, and resume."""
+        """Everything but images, forks, MCP servers by name, and going on without a prompt."""
         return _CAPABILITIES
 
     @property
     def options(self) -> frozenset[str]:
-        """None yet."""
-        return frozenset()
+        """All three; see `launch.plan`."""
+        return launch.OPTIONS
 
     @property
     def live_changes(self) -> frozenset[str]:
-        """None yet."""
-        return frozenset()
+        """Both, by control requests."""
+        return _LIVE_CHANGES
 
     def probe_argv(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """Ask for the version."""

@@ -6,6 +6,8 @@ from typing import Final
 
 from steprail_daemon.core.model import PermissionMode
 from steprail_daemon.drivers.base import LaunchPlan, LaunchSpec, ProbeResult
+from steprail_daemon.drivers.claude.controls import mode_word
+from steprail_daemon.drivers.claude.edits import EDITING
 
 #: The first version known to confirm in its handshake that the gate's hook is in force and fails closed. 2.1.197 runs
 #: the same hook and says nothing about it, so it cannot be told from a version that ignores it; what lies between was
@@ -32,35 +34,34 @@ _PROTOCOL: Final = (
     "--output-format=stream-json",
     "--verbose",
     "--include-partial-messages",
+    "--forward-subagent-text",
     "--permission-prompt-tool=stdio",
 )
 
-#: READ_ONLY is not the CLI's mode `plan`: that one changes what the model is told to do (make a plan and ask for leave
-#: to carry it out), while in `default` it works as usual, and every tool that changes something asks and is denied.
-#: BYPASS is `default` too: the CLI refuses its own bypass to root, and the daemon allows whatever it is asked.
-_MODES: Final = {
-    PermissionMode.ASK: "default",
-    PermissionMode.ACCEPT_EDITS: "acceptEdits",
-    PermissionMode.READ_ONLY: "default",
-    PermissionMode.BYPASS: "default",
-}
+#: Work that the CLI would begin by itself after the run, or go on with beside it.
+_NO_TOOLS: Final = ("CronCreate", "ScheduleWakeup", "Workflow")
 
-#: A question to a person that nobody is shown; work that the CLI would begin by itself after the run.
-_NO_TOOLS: Final = ("AskUserQuestion", "CronCreate", "ScheduleWakeup")
-#: Allow rules in the user's own settings would let these through without asking.
-_EDITING_TOOLS: Final = ("Edit", "MultiEdit", "NotebookEdit", "Write")
+#: What a session may ask for beyond the mode and the model.
+OPTIONS: Final = frozenset({"allowed_tools", "disallowed_tools", "instructions"})
 
 
 def plan(spec: LaunchSpec) -> LaunchPlan:
     """Describe the start. Values from outside go in the form `--option=value`, so that none can be an option."""
-    forbidden = _NO_TOOLS + (_EDITING_TOOLS if spec.permission_mode is PermissionMode.READ_ONLY else ())
+    # Allow rules in the user's own settings would let edits through without asking.
+    read_only = sorted(EDITING) if spec.permission_mode is PermissionMode.READ_ONLY else ()
+    forbidden = dict.fromkeys((*_NO_TOOLS, *read_only, *spec.disallowed_tools))
     argv = [
         *spec.command,
         *_PROTOCOL,
-        f"--permission-mode={_MODES[spec.permission_mode]}",
+        f"--permission-mode={mode_word(spec.permission_mode, plan_mode=spec.plan_mode)}",
         f"--disallowedTools={','.join(forbidden)}",
         f"--resume={spec.agent_session_id}" if spec.resume else f"--session-id={spec.agent_session_id}",
     ]
+    if spec.allowed_tools:
+        # `--allowedTools` would be the opposite: tools that are used without asking.
+        argv.append(f"--tools={','.join(spec.allowed_tools)}")
+    if spec.instructions:
+        argv.append(f"--append-system-prompt={spec.instructions}")
     if spec.model:
         argv.append(f"--model={spec.model}")
     environment = dict(QUIET)

@@ -67,6 +67,16 @@ class MainMessages:
         """Text of the last message since `forget`."""
         return "" if self._last is None else "".join(self._last.texts)
 
+    @property
+    def last_stop_reason(self) -> str:
+        """Why the last message since `forget` ended, in the API's word; empty if it is not known."""
+        return (self._last is not None and self._last.stop_reason) or ""
+
+    @property
+    def streaming(self) -> bool:
+        """Whether a message is being streamed."""
+        return self._open is not None and self._open.streamed
+
     def forget(self) -> None:
         """Start a new turn."""
         self._open = self._last = self._usage = None
@@ -165,3 +175,19 @@ def _begun(report: MessageUsage | None) -> MessageUsage | None:
     return report and MessageUsage(
         report.input_tokens, report.cache_read_input_tokens, report.cache_creation_input_tokens
     )
+
+
+def add_subagent_text(line: AssistantLine, events: list[AgentEvent]) -> None:
+    """Add the texts of a sub-agent's line as messages of their own: each line holds one block, whole."""
+    origin = (line.agent_id or "", line.parent_tool_use_id or "")
+    for kind, text in (
+        (MessageKind.THOUGHT, "".join(block.thinking for block in line.message.content)),
+        (MessageKind.TEXT, "".join(block.text for block in line.message.content)),
+    ):
+        if text:
+            events.append(MessageStarted(line.uuid, kind, *origin))
+            events.append(
+                MessageEnded(
+                    line.uuid, kind, text, model=line.message.model, subagent_id=origin[0], parent_call_id=origin[1]
+                )
+            )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from msgspec import Raw
 
 from steprail_daemon.core.events import AgentEvent, ToolEnded, ToolStarted
 from steprail_daemon.core.model import ToolCall, ToolKind, ToolOutcome, ToolResult
+from steprail_daemon.drivers.claude.edits import Edits
 from steprail_daemon.drivers.claude.wire import AssistantBlock, ResultPart, UserLine
 
 _KINDS: Final = {
@@ -70,17 +72,23 @@ def tool_started(block: AssistantBlock, agent_id: str | None, parent_call_id: st
         block.id,
         block.name,
         tool_kind(block.name),
-        _title(block),
-        bytes(block.input).decode("utf-8", "replace"),
+        title_of(block.name, block.input),
+        text_of_input(block.input),
     )
     return ToolStarted(call, agent_id or "", parent_call_id or "")
 
 
-def _title(block: AssistantBlock) -> str:
+def text_of_input(arguments: Raw) -> str:
+    """Give a tool's arguments as the JSON text that they came as."""
+    return bytes(arguments).decode("utf-8", "replace")
+
+
+def title_of(tool: str, arguments: Raw) -> str:
+    """Say in one line what a call is about."""
     try:
-        subject = _decode_subject(block.input)
+        subject = _decode_subject(arguments)
     except msgspec.DecodeError:
-        return block.name
+        return tool
     about = (
         subject.file_path
         or subject.notebook_path
@@ -90,11 +98,13 @@ def _title(block: AssistantBlock) -> str:
         or subject.query
         or subject.description
     )
-    return f"{block.name}: {about}"[:_TITLE_LENGTH] if about else block.name
+    if "\n" in about or "\r" in about:
+        about = " ".join(about.split())
+    return f"{tool}: {about}"[:_TITLE_LENGTH] if about else tool
 
 
-def add_tool_results(line: UserLine, denied: set[str], events: list[AgentEvent]) -> bool:
-    """Add a `ToolEnded` for each result in a `user` line; false if there is none.
+def add_tool_results(line: UserLine, denied: set[str], edits: Edits, events: list[AgentEvent]) -> bool:
+    """Add a `ToolEnded` for each result in a `user` line, and what it did to a file; false if there is none.
 
     `denied` holds the calls that were refused on request; a call leaves it with its result.
     """
@@ -112,6 +122,8 @@ def add_tool_results(line: UserLine, denied: set[str], events: list[AgentEvent])
         else:
             result = ToolResult(block.tool_use_id, ToolOutcome.SUCCEEDED, text)
         events.append(ToolEnded(result, None, line.agent_id or "", line.parent_tool_use_id or ""))
+        if edits.open:
+            edits.ended(line, result, events)
     return found
 
 

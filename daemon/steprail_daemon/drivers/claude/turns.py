@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from steprail_daemon.core.events import TurnEnded
 from steprail_daemon.core.model import Cost, Failure, FailureFault, TurnEndReason, Usage
+from steprail_daemon.drivers.claude.refusals import BUSY
 from steprail_daemon.drivers.claude.usage import Totals, totals_of, usage_of
 from steprail_daemon.drivers.claude.wire import ResultLine
 
@@ -11,9 +14,24 @@ from steprail_daemon.drivers.claude.wire import ResultLine
 _HOOK_STOPPED = "hook_stopped"
 _ABORTED = frozenset({"aborted_streaming", "aborted_tools"})
 _TOO_LONG = frozenset({"prompt_too_long", "blocking_limit"})
+_WINDOW_FULL = "model_context_window_exceeded"
 
 #: How 2.1.332 begins its error for an id that `--resume` does not find; the process exits after it.
 _UNKNOWN_SESSION = "No conversation found"
+
+
+class Course(msgspec.Struct, frozen=True):
+    """What the turn showed before its result: the last message's text and why it ended, and what went wrong.
+
+    `error_code` is the CLI's own word for the last error that it showed, `quota_json` a limit of the account that is
+    used up, `retry_after_ns` how long the provider last told to wait.
+    """
+
+    last_text: str = ""
+    last_stop_reason: str = ""
+    error_code: str = ""
+    quota_json: str = ""
+    retry_after_ns: int | None = None
 
 
 class TurnReader:
@@ -23,25 +41,30 @@ class TurnReader:
         self._resumed = resumed
         self._before = None if resumed else Totals()
 
-    def read(self, line: ResultLine, *, ready: bool, error_code: str, last_text: str) -> TurnEnded:
-        """Translate a result. `error_code` is the CLI's own word for the last error that it showed in this turn."""
+    @property
+    def sums(self) -> Totals | None:
+        """The session's sums at the last result; None if it had none that mean anything."""
+        return self._before
+
+    def read(self, line: ResultLine, course: Course, *, ready: bool) -> TurnEnded:
+        """Translate a result. `ready`: the handshake was answered before."""
         usage, cost = self._spent(line)
         reason = _reason(line)
         failure = None
         if reason is TurnEndReason.ERROR:
-            failure = _failure(line, error_code) if ready else self._start_failure(line)
-        text = line.result if reason is TurnEndReason.COMPLETED and line.result is not None else last_text
+            failure = _failure(line, course) if ready else self._start_failure(line)
+        text = line.result if reason is TurnEndReason.COMPLETED and line.result is not None else course.last_text
         return TurnEnded(reason, line.terminal_reason or line.subtype, text, failure, usage, cost)
 
     def _spent(self, line: ResultLine) -> tuple[Usage | None, Cost | None]:
         since = line.model_usage_since_last_result
-        now = totals_of((line.model_usage or {}).values())
+        # After a crash the sums are zero and mean nothing; after a resume they count what was before.
+        now = totals_of(line.model_usage.values()) if line.model_usage else None
         before, self._before = self._before, now
         if isinstance(since, dict):
             spent = totals_of(since.values())
             return spent.usage, spent.cost
-        # After a crash the sums are zero and mean nothing; after a resume they count what was before.
-        spent_since = None if before is None or not line.model_usage else now.minus(before)
+        spent_since = None if before is None or now is None else now.minus(before)
         if spent_since is not None:
             return spent_since.usage, spent_since.cost
         return (usage_of(line.usage) if line.model_usage else None), None
@@ -69,35 +92,40 @@ def _message(line: ResultLine) -> str:
     return errors or line.result or line.terminal_reason or line.subtype
 
 
-def _failure(line: ResultLine, error_code: str) -> Failure:
-    limit = _limit_failure(line)
+def _failure(line: ResultLine, course: Course) -> Failure:
+    message = _message(line)
+    limit = _limit_failure(line, course)
     if limit is not None:
         reason, fault = limit
-        return Failure(reason=reason, message=_message(line), fault=fault)
-    reason, fault, retryable = _api_failure(line, error_code)
-    return Failure(reason=reason, message=_message(line), fault=fault, retryable=retryable)
+        return Failure(reason=reason, message=message, fault=fault, detail_json=course.quota_json)
+    status = line.api_error_status
+    if status in BUSY or course.error_code == "rate_limit":
+        return Failure(
+            reason="RATE_LIMITED",
+            message=message,
+            fault=FailureFault.PROVIDER,
+            retryable=True,
+            retry_after_ns=course.retry_after_ns,
+        )
+    if status in (401, 403) or course.error_code == "authentication_failed":
+        return Failure(reason="AUTH_FAILED", message=message, fault=FailureFault.ENVIRONMENT)
+    if status is not None or line.terminal_reason in ("api_error", "model_error"):
+        retryable = status is None or status >= 500
+        return Failure(reason="AGENT_ERROR", message=message, fault=FailureFault.PROVIDER, retryable=retryable)
+    return Failure(reason="AGENT_ERROR", message=message, fault=FailureFault.AGENT)
 
 
-def _limit_failure(line: ResultLine) -> tuple[str, FailureFault] | None:
+def _limit_failure(line: ResultLine, course: Course) -> tuple[str, FailureFault] | None:
+    """Tell what waiting does not help against."""
     if line.subtype == "error_max_turns":
         return "MAX_ITERATIONS", FailureFault.CLIENT
     if line.subtype == "error_max_budget_usd":
         return "QUOTA_EXHAUSTED", FailureFault.CLIENT
-    if line.terminal_reason in _TOO_LONG:
+    if course.quota_json or line.api_error_status == 402 or course.error_code == "billing_error":
+        return "QUOTA_EXHAUSTED", FailureFault.PROVIDER
+    # 413: what was sent is over the size of a request, whatever the CLI takes it for.
+    if line.terminal_reason in _TOO_LONG or course.last_stop_reason == _WINDOW_FULL or line.api_error_status == 413:
         return "CONTEXT_OVERFLOW", FailureFault.AGENT
     if line.stop_reason == "refusal":
         return "MODEL_REFUSED", FailureFault.PROVIDER
     return None
-
-
-def _api_failure(line: ResultLine, error_code: str) -> tuple[str, FailureFault, bool]:
-    status = line.api_error_status
-    if status == 402 or error_code == "billing_error":
-        return "QUOTA_EXHAUSTED", FailureFault.PROVIDER, False
-    if status == 429 or error_code == "rate_limit":
-        return "RATE_LIMITED", FailureFault.PROVIDER, True
-    if status in (401, 403) or error_code == "authentication_failed":
-        return "AUTH_FAILED", FailureFault.ENVIRONMENT, False
-    if status is not None or line.terminal_reason in ("api_error", "model_error"):
-        return "AGENT_ERROR", FailureFault.PROVIDER, status is None or status >= 500
-    return "AGENT_ERROR", FailureFault.AGENT, False

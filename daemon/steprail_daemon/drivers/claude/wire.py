@@ -119,6 +119,8 @@ class UserLine(_Line, tag="user"):
     parent_tool_use_id: str | None = None
     agent_id: str | None = None
     tool_result_meta: list[ResultMeta] | None = None
+    #: The result as the tool itself gave it, of another shape for each tool.
+    tool_use_result: Raw = _EMPTY_OBJECT
 
 
 class Delta(_Wire):
@@ -146,12 +148,30 @@ class StreamEventLine(_Line, tag="stream_event"):
     parent_tool_use_id: str | None = None
 
 
+class Compaction(_Wire):
+    """Tokens of the conversation before and after it was summed up."""
+
+    pre_tokens: int | None = None
+    post_tokens: int | None = None
+
+
 class SystemLine(_Line, tag="system"):
-    """News of the CLI itself. The members after `session_id` are those of `api_retry`."""
+    """News of the CLI itself; which members are set depends on `subtype`.
+
+    `init`: the model. `api_retry`: the five from `attempt` on. `task_...`: a sub-agent or a shell, `task_id`, that does
+    the call `tool_use_id`. `status`: a summary begins (`status` is `compacting`) or ended (`compact_result`).
+    """
 
     subtype: str
     session_id: str = ""
     model: str = ""
+    status: str | None = None
+    compact_result: str | None = None
+    compact_metadata: Compaction | None = None
+    task_id: str = ""
+    task_type: str = ""
+    tool_use_id: str | None = None
+    description: str = ""
     attempt: int | None = None
     max_retries: int | None = None
     retry_delay_ms: float | None = None
@@ -239,6 +259,20 @@ class CommandLifecycleLine(_Line, tag="command_lifecycle"):
     session_id: str = ""
 
 
+class RateLimitInfo(_Wire, rename="camel"):
+    """Of a limit of the account. `resets_at` is in Unix seconds."""
+
+    status: str = ""
+    resets_at: float | None = None
+    rate_limit_type: str | None = None
+
+
+class RateLimitLine(_Line, tag="rate_limit_event"):
+    """How an account stands with a limit; only with a claude.ai login."""
+
+    rate_limit_info: RateLimitInfo
+
+
 class KeepAliveLine(_Line, tag="keep_alive"):
     """Nothing but a sign of life."""
 
@@ -275,6 +309,7 @@ Line = (
     | ControlResponseLine
     | ControlCancelLine
     | CommandLifecycleLine
+    | RateLimitLine
     | KeepAliveLine
     | ResultLine
 )
@@ -286,6 +321,18 @@ class InitializeAnswer(_Wire):
     claude_code_version: str = ""
     hooks_applied: bool = False
     hook_on_failure_supported: bool = False
+
+
+class _SessionSums(_Wire):
+    model_usage: dict[str, ModelUsage]
+
+
+class _UsageAnswer(_Wire):
+    session: _SessionSums
+
+
+class _ModelAnswer(_Wire):
+    model: str = ""
 
 
 class UnknownLine(msgspec.Struct, frozen=True):
@@ -313,6 +360,24 @@ decode_line = _decode = msgspec.json.Decoder(Line).decode
 _decode_odd_request = msgspec.json.Decoder(OddRequestLine).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
 decode_initialize = msgspec.json.Decoder(InitializeAnswer).decode
+_decode_usage = msgspec.json.Decoder(_UsageAnswer).decode
+_decode_model = msgspec.json.Decoder(_ModelAnswer).decode
+
+
+def decode_sums(answer: Raw) -> dict[str, ModelUsage] | None:
+    """Read the answer to `get_usage`: the session's sums by model; None if it has another shape."""
+    try:
+        return _decode_usage(answer).session.model_usage
+    except msgspec.DecodeError:
+        return None
+
+
+def decode_model(answer: Raw) -> str:
+    """Read the answer to `set_model`: the model in use from now on; empty if it does not say."""
+    try:
+        return _decode_model(answer).model
+    except msgspec.DecodeError:
+        return ""
 
 
 def read_line(line: bytes) -> Line | OddRequestLine | UnknownLine | UnreadableLine:
