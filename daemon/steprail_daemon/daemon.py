@@ -25,6 +25,7 @@ from typing import Any, Literal
 import anyio
 import anyio.abc
 
+from steprail_daemon import upkeep
 from steprail_daemon.access import Entrance, open_entrance
 from steprail_daemon.config.load import DEFAULT, ConfigError, LoadedConfig, load_config
 from steprail_daemon.config.schema import Agent as AgentConfig
@@ -47,6 +48,8 @@ from steprail_daemon.engine.system import SystemClock, SystemIds
 from steprail_daemon.engine.world import World
 from steprail_daemon.expressions.workers import ExpressionLimits, ExpressionWorkers
 from steprail_daemon.journal import record
+from steprail_daemon.journal.checkpoint import Checkpoint
+from steprail_daemon.journal.retention import Keep
 from steprail_daemon.journal.sqlite import SqliteStore
 from steprail_daemon.journal.store import JournalError, JournalUnusable, Store
 from steprail_daemon.journal.verify import Report, verify
@@ -61,8 +64,6 @@ from steprail_daemon.supervisor import ParentLink, build_environment
 __all__ = ["JournalError", "main", "verify_journal"]
 
 EX_CONFIG = 78
-#: How often the journal's write-ahead log is folded into the file.
-CHECKPOINT_SECONDS = 5.0
 #: What an agent's end may take beyond the abort's time-out and the ladder: the kill of its tree, its last words.
 END_MARGIN_NS = 15 * SECOND
 
@@ -264,7 +265,8 @@ async def serve(
             _settle_memory()
             async with _signals(life.signalled, reload):
                 tasks.start_soon(observatory.run, name="pulse")
-                tasks.start_soon(_checkpoints, store, engine, observatory, name="checkpoints")
+                if isinstance(store, SqliteStore):
+                    _keep_in_order(store, loaded, engine, tasks, observatory)
                 tasks.start_soon(server.watch_stalls, name="stalled readers")
                 log.info("ready, listening on %s", ", ".join(loaded.config.server.listen))
                 await _first_of(life.ends, drain.begun)
@@ -328,6 +330,7 @@ def build_engine(
         loop=asyncio.get_running_loop(),
         start_task=start_task,
         require_agent=agents.require,
+        version_of=agents.version_of,
         rules=rules,
         rate_limits=RateLimits(settings, clock, random.random, observatory.observe),
         arrivals=Arrivals(),
@@ -404,16 +407,16 @@ def _agent(name: str, agent: AgentConfig, loaded: LoadedConfig, environ: Mapping
     )
 
 
-async def _checkpoints(store: Store, engine: Engine, observatory: Observatory) -> None:
-    if not isinstance(store, SqliteStore):
-        return
-    while True:
-        await anyio.sleep(CHECKPOINT_SECONDS)
-        try:
-            done = await anyio.to_thread.run_sync(partial(store.checkpoint, idle=not engine.busy))
-            observatory.observe("journal_bytes", done.file_bytes + done.wal_bytes, {})
-        except JournalError as error:
-            log.warning("the journal could not be checkpointed: %s", error.message)
+def _keep_in_order(
+    store: SqliteStore, loaded: LoadedConfig, engine: Engine, tasks: anyio.abc.TaskGroup, observatory: Observatory
+) -> None:
+    retain = loaded.config.journal.retain
+
+    def checkpointed(done: Checkpoint) -> None:
+        observatory.observe("journal_bytes", done.file_bytes + done.wal_bytes, {})
+
+    tasks.start_soon(upkeep.checkpoints, store, lambda: engine.busy, checkpointed, name="checkpoints")
+    tasks.start_soon(upkeep.retention, store, Keep(retain.age_ns, retain.bytes), engine.now, name="retention")
 
 
 @asynccontextmanager

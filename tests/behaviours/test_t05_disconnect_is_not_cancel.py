@@ -36,10 +36,10 @@ SMALL = script(read(delay=0.05), says("the end", delay=0.05))
 AT_ONCE = 3
 
 
-async def lines_of(stage: Stage, arguments: list[str], until: int, live: Path) -> list[dict[str, Any]]:
-    """Run the command line as a client, kill it when it has printed so many lines; gives the events among them."""
-    lines: list[dict[str, Any]] = []
-    with live.open("wb") as errors:
+async def seen_by_client(stage: Stage, arguments: list[str], until: int, log: Path) -> list[dict[str, Any]]:
+    """Run the command line as a client and kill it when it has shown so many events; gives them."""
+    events: list[dict[str, Any]] = []
+    with log.open("wb") as errors:
         async with await anyio.open_process(
             [STEPRAIL, *arguments], env=stage.daemon.environment, stderr=errors, stdin=subprocess.DEVNULL
         ) as process:
@@ -48,12 +48,12 @@ async def lines_of(stage: Stage, arguments: list[str], until: int, live: Path) -
             with anyio.fail_after(30):
                 async for data in process.stdout:
                     *whole, rest = (rest + data).split(b"\n")
-                    lines += [json.loads(line) for line in whole if line.strip()]
-                    if len(lines) >= until:
+                    events += [shown["event"] for line in whole if "event" in (shown := json.loads(line))]
+                    if len(events) >= until:
                         break
             process.kill()
             await process.wait()
-    return [line for line in lines if "seq" in line]
+    return events
 
 
 async def last_run(stage: Stage, known: set[str]) -> runs_pb2.Run:
@@ -80,7 +80,7 @@ async def test_a_client_that_is_killed_at_any_event_leaves_a_run_that_goes_on_an
             session_id = await stage.session()
             started = await stage.client.start_run(session_id, SMALL)
             arguments = ["watch", "--json", started.run_id]
-            seen = await lines_of(stage, arguments, index, stage.workspace / f"errors-{index}")
+            seen = await seen_by_client(stage, arguments, index, stage.workspace / f"errors-{index}")
             assert len(seen) >= index, (stage.workspace / f"errors-{index}").read_text()
             run = await stage.ended(started.run_id)
             assert (run.state, run.text) == (COMPLETED, "the end")
@@ -131,7 +131,7 @@ async def test_the_client_that_began_a_run_is_killed_and_the_run_goes_on(stage: 
     known = {run.run_id for run in await stage.client.list_runs()}
     prompt = script(command("sleep 0.4"), says("went on"))
     arguments = ["run", "-a", "scripted", "-C", str(stage.workspace), "--json", prompt]
-    await lines_of(stage, arguments, 2, stage.workspace / "errors")
+    await seen_by_client(stage, arguments, 2, stage.workspace / "errors")
     run = await last_run(stage, known)
     assert run.state not in TERMINAL
     run = await stage.ended(run.run_id)

@@ -243,6 +243,14 @@ class BoundaryReached(msgspec.Struct, frozen=True):
     held: bool = True
 
 
+class UsageSpent(msgspec.Struct, frozen=True):
+    """Something beside the main loop's messages was used: by a sub-agent or, with `side_request`, a title or the like."""
+
+    usage: Usage | None
+    cost: Cost | None
+    side_request: bool = False
+
+
 class BoundaryCancelled(msgspec.Struct, frozen=True):
     """The agent no longer wants an answer at `boundary_id`."""
 
@@ -296,8 +304,8 @@ class ModelChanged(msgspec.Struct, frozen=True):
 class TurnEnded(msgspec.Struct, frozen=True):
     """The agent is done with the prompt. `reason_raw` is its own word, `failure` says what went wrong with ERROR.
 
-    `text` is the last message of the main loop, `finish_reason` why that ended, which the engine adds. `usage` and
-    `cost` are of this turn. `denied`: a denied permission ended it without a message.
+    `text` is the last message of the main loop, `finish_reason` why that ended, which the engine adds. `usage` is
+    of the main loop's messages in this turn, `cost` of all of it. `denied`: a denied permission ended it without a message.
     """
 
     reason: TurnEndReason
@@ -483,6 +491,7 @@ RunEvent = (
     | PromptConfirmed
     | StepCompleted
     | RulesEvaluated
+    | UsageSpent
     | BoundaryCancelled
     | ActivityPastGate
     | PermissionAsked

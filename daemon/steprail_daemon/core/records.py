@@ -275,6 +275,14 @@ class UsageCounted(msgspec.Struct, frozen=True, tag="usage"):
     cost: Cost | None
 
 
+class UsageBeside(msgspec.Struct, frozen=True, tag="usage_beside"):
+    """What was used beside the main loop's messages. Not a public event of its own; `usage` is."""
+
+    usage: Usage | None
+    cost: Cost | None
+    side_request: bool
+
+
 class RunEnded(msgspec.Struct, frozen=True, tag="agent_end"):
     """The run is over. Exactly one per run, and its last event."""
 
@@ -316,6 +324,7 @@ Record = (
     | SteerDelivered
     | SteerDropped
     | UsageCounted
+    | UsageBeside
     | RunEnded
 )
 
@@ -346,5 +355,6 @@ Fact = (
     | SteerDelivered
     | SteerDropped
     | UsageCounted
+    | UsageBeside
     | RunEnded
 )

@@ -31,6 +31,7 @@ from steprail_daemon.core.model import (
     RunState,
     Step,
     TurnEndReason,
+    Usage,
 )
 from steprail_daemon.core.records import (
     AbortAsked,
@@ -63,6 +64,7 @@ from steprail_daemon.core.records import (
     ToolGranted,
     TurnFinished,
     TurnStarted,
+    UsageBeside,
     UsageCounted,
 )
 from steprail_daemon.core.usage import add_cost, add_usage, further_cost, further_usage
@@ -232,8 +234,9 @@ def _fold_step(view: RunView, record: StepSummary) -> None:
         if view.cost is not None or record.cost is not None:
             view.cost = add_cost(view.cost, record.cost)
     else:
-        view.usage = record.usage
-        view.cost = record.cost
+        # A sub-agent of the first step may have used something before.
+        view.usage = record.usage if view.usage is None else add_usage(view.usage, record.usage)
+        view.cost = record.cost if view.cost is None else add_cost(view.cost, record.cost)
     steps.append(record)
 
 
@@ -266,9 +269,27 @@ def _fold_stop_asked(view: RunView, record: StopAsked) -> None:
 
 def _fold_usage(view: RunView, record: UsageCounted) -> None:
     if record.usage is not None:
-        view.usage, view.usage_counted = record.usage, True
+        # The agent counts its main loop.
+        usage: Usage | None = record.usage
+        for part in (view.subagent_usage, view.side_usage):
+            usage = usage if part is None else add_usage(usage, part)
+        view.usage, view.usage_counted = usage, True
     if record.cost is not None:
         view.cost, view.cost_counted = record.cost, True
+
+
+def _fold_usage_beside(view: RunView, record: UsageBeside) -> None:
+    if record.side_request:
+        view.side_usage = _further(view.side_usage, record.usage)
+    else:
+        view.subagent_usage = _further(view.subagent_usage, record.usage)
+    view.usage = _further(view.usage, record.usage)
+    if record.cost is not None:
+        view.cost = record.cost if view.cost is None else add_cost(view.cost, record.cost)
+
+
+def _further(total: Usage | None, part: Usage | None) -> Usage | None:
+    return part if total is None else add_usage(total, part)
 
 
 def _fold_end(view: RunView, record: RunEnded) -> None:
@@ -298,6 +319,7 @@ _RUN_FOLDS: dict[type, Callable[[RunView, Any], None]] = {
     SteerDelivered: _fold_steer_settled,
     SteerDropped: _fold_steer_settled,
     UsageCounted: _fold_usage,
+    UsageBeside: _fold_usage_beside,
     RunEnded: _fold_end,
 }
 

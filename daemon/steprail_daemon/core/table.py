@@ -93,6 +93,7 @@ from steprail_daemon.core.events import (
     TimerFired,
     TurnCame,
     TurnEnded,
+    UsageSpent,
 )
 from steprail_daemon.core.model import RunState
 
@@ -119,6 +120,7 @@ TABLE: dict[tuple[RunState, type], Row] = {
     # Accepted. Its turn may have to come; the agent may still be starting; the prompt may not be confirmed.
     (QUEUED, TurnCame): Row("_turn_came", (QUEUED,)),
     (QUEUED, PromptSent): Row("_prompt_sent", (QUEUED,)),
+    (QUEUED, UsageSpent): Row("_ignore", (QUEUED,)),  # the tail of an earlier turn
     (QUEUED, PromptConfirmed): Row("_start", (QUEUED, RUNNING)),
     (QUEUED, StopRequested): Row("_stop_queued", (QUEUED, STOPPED)),
     (QUEUED, AbortRequested): Row("_abort_queued", (ABORTED, ABORTING)),
@@ -144,6 +146,7 @@ TABLE: dict[tuple[RunState, type], Row] = {
     (QUEUED, TimerFired): Row("_timer", (QUEUED, FAILED)),
     (QUEUED, DaemonRestarted): Row("_restarted_queued", (QUEUED, FAILED)),
     # The agent works; or expressions are evaluated, at a boundary or after the end of the turn.
+    (RUNNING, UsageSpent): Row("_spent", (RUNNING,)),
     (RUNNING, PromptConfirmed): Row("_ignore", (RUNNING,)),  # said again
     (RUNNING, StepCompleted): Row("_step", (RUNNING, DECISION, STOPPING, ABORTING, FAILED)),
     (RUNNING, RulesEvaluated): Row("_rules_evaluated", (RUNNING, DECISION, STOPPING, ABORTING, COMPLETED)),
@@ -168,6 +171,7 @@ TABLE: dict[tuple[RunState, type], Row] = {
     (RUNNING, TimerFired): Row("_timer", (RUNNING, COMPLETED, FAILED)),
     (RUNNING, DaemonRestarted): Row("_restarted", (COMPLETED, FAILED)),
     # The agent works, and waits for people with some call.
+    (PERMISSION, UsageSpent): Row("_spent", (PERMISSION,)),
     (PERMISSION, PromptConfirmed): Row("_ignore", (PERMISSION,)),
     (PERMISSION, StepCompleted): Row("_step_asked", (RUNNING, PERMISSION, DECISION, STOPPING, ABORTING, FAILED)),
     (PERMISSION, RulesEvaluated): Row("_rules_evaluated", (PERMISSION, DECISION, STOPPING, ABORTING)),
@@ -192,6 +196,7 @@ TABLE: dict[tuple[RunState, type], Row] = {
     (PERMISSION, TimerFired): Row("_timer", (RUNNING, PERMISSION, FAILED)),
     (PERMISSION, DaemonRestarted): Row("_restarted", (FAILED,)),
     # The agent is held at a boundary, a client is asked.
+    (DECISION, UsageSpent): Row("_spent", (DECISION,)),
     (DECISION, PromptConfirmed): Row("_ignore", (DECISION,)),
     (DECISION, StepCompleted): Row("_step_past_gate", (FAILED,)),
     (DECISION, RulesEvaluated): Row("_ignore", (DECISION,)),
@@ -216,6 +221,7 @@ TABLE: dict[tuple[RunState, type], Row] = {
     (DECISION, TimerFired): Row("_timer", (RUNNING, PERMISSION, DECISION, STOPPING, ABORTING, FAILED)),
     (DECISION, DaemonRestarted): Row("_restarted", (FAILED,)),
     # A stop was written to the agent and is not confirmed.
+    (STOPPING, UsageSpent): Row("_spent", (STOPPING,)),
     (STOPPING, PromptConfirmed): Row("_ignore", (STOPPING,)),
     (STOPPING, StepCompleted): Row("_step_past_gate", (STOPPING, FAILED)),
     (STOPPING, RulesEvaluated): Row("_ignore", (STOPPING,)),
@@ -241,6 +247,7 @@ TABLE: dict[tuple[RunState, type], Row] = {
     (STOPPING, TimerFired): Row("_timer", (STOPPING, FAILED)),
     (STOPPING, DaemonRestarted): Row("_restarted", (FAILED,)),
     # An interrupt was written to the agent, or is held until it can take one; its end is not confirmed.
+    (ABORTING, UsageSpent): Row("_spent", (ABORTING,)),
     (ABORTING, PromptConfirmed): Row("_start_aborting", (ABORTING,)),
     (ABORTING, StepCompleted): Row("_step_aborting", (ABORTING,)),
     (ABORTING, RulesEvaluated): Row("_ignore", (ABORTING,)),
@@ -271,6 +278,7 @@ TABLE: dict[tuple[RunState, type], Row] = {
 
 #: What can still come after the end: verbs of clients that did not know, and the last words of agents and timers.
 _LATE = (
+    UsageSpent,
     PromptConfirmed,
     StepCompleted,
     RulesEvaluated,

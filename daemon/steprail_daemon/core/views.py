@@ -66,6 +66,9 @@ class RunView(msgspec.Struct, kw_only=True):
     pending_steers: list[SteerAccepted] = []
     usage: Usage | None = None
     cost: Cost | None = None
+    #: The parts of `usage` that sub-agents, and titles, summaries and the like used; None: nothing is known of any.
+    subagent_usage: Usage | None = None
+    side_usage: Usage | None = None
     #: Whether `usage` and `cost` are the agent's own figures of the whole turn, and not sums of steps.
     usage_counted: bool = False
     cost_counted: bool = False

@@ -99,6 +99,11 @@ class Agents:
         checked = msgspec.structs.replace(agent, command=(found.path, *agent.command[1:]))
         return checked, self._drivers[agent.driver].capabilities
 
+    def version_of(self, name: str) -> str:
+        """Give the version that an agent's program told last; empty if it has not."""
+        agent = next((agent for agent in self._settings.agents if agent.name == name), None)
+        return "" if agent is None else self._last(agent).version
+
     def _last(self, agent: AgentSettings) -> ProbeResult:
         found = self._found.get(agent.name)
         return found.result if found is not None else ProbeResult("", "it has not told its version yet")

@@ -12,7 +12,7 @@ from itertools import accumulate
 from steprail_daemon.core.events import PassiveEvent
 from steprail_daemon.core.records import Fact, Record, StepEnded
 from steprail_daemon.engine.ports import EventEncoder, RecordCodec
-from steprail_daemon.journal.store import Batch
+from steprail_daemon.journal.store import Batch, RequestRow
 
 #: Characters of a step that may be committed twice, as a fact and in its event. A larger one is committed once, and the
 #: agent waits for the encoding.
@@ -45,6 +45,7 @@ class BatchBuilder:
         "ends_run",
         "opens_run",
         "opens_session",
+        "request",
         "run_no",
         "seq",
         "session_no",
@@ -76,6 +77,8 @@ class BatchBuilder:
         self.opens_run = ""
         self.ends_run = False
         self.closes_session = False
+        #: The request that is carried out; it goes with what is committed first.
+        self.request: RequestRow | None = None
 
     def begin(self, at: int, run_no: int, run_id: str, step_number: int) -> None:
         """Set what the events that follow share. The batch before must have been taken if the run changes."""
@@ -124,7 +127,9 @@ class BatchBuilder:
         records = [record for record in map(whole, facts) if record is not None]
         if not records:
             return None
-        return self._batch(self._first_seq - 1, b"", b"", b"", self._codec.encode_records(records))
+        batch = self._batch(self._first_seq - 1, b"", b"", b"", self._codec.encode_records(records))
+        batch.request = self.request
+        return batch
 
     def step_of(self, step_id: str) -> bytes | None:
         """Give the public form of a step that is among what was added; None if it is not, or is too large to be whole.
@@ -143,6 +148,7 @@ class BatchBuilder:
         """Note that the facts were committed: what is taken next has their events and not their records."""
         self._heard = [*self._heard, *self._facts] if self._heard else self._facts
         self._facts = []
+        self.request = None
 
     def hold(self) -> None:
         """Keep these events, whose facts are committed, for the batch that is taken next, of the same run."""
@@ -170,6 +176,7 @@ class BatchBuilder:
         batch.ends_run = self.ends_run
         batch.closes_session = self.closes_session
         batch.blobs = encoder.take_blobs()
+        batch.request = self.request
         self._taken = ([*self._heard, *self._facts] if self._heard else self._facts, events)
         self._reset()
         return batch

@@ -11,6 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable
 
+from steprail_daemon.core.errors import NotFound, OutOfRange, StepRailError
 from steprail_daemon.engine.arrivals import Arrivals
 from steprail_daemon.engine.facade import Respondent, Slice
 from steprail_daemon.engine.ports import DEAF, Observe
@@ -37,6 +38,7 @@ class Feed:
         "arrivals",
         "asked_at_once",
         "closed",
+        "deleted",
         "last_seq",
         "observe",
         "session_no",
@@ -55,6 +57,7 @@ class Feed:
         self.session_no = session_no
         self.last_seq = last_seq
         self.closed = closed
+        self.deleted = False
         self.observe = observe
         self.arrivals = arrivals
         self._store = store
@@ -80,9 +83,37 @@ class Feed:
             self.arrivals.bump()
 
     def close(self) -> None:
-        """Let everybody come to an end: the session is gone."""
+        """Let everybody come to an end: nothing more will come."""
         self.closed = True
         self.wake()
+
+    def delete(self) -> None:
+        """Let everybody come to an end, and whoever is behind hear that the session is gone."""
+        self.deleted = True
+        self.close()
+
+    def earliest_seq(self) -> int:
+        """Give the first event that is kept.
+
+        Raises:
+            Unavailable: JOURNAL_UNAVAILABLE.
+        """
+        with journal_reads():
+            return self._store.earliest_seq(self.session_no)
+
+    def missing(self, after_seq: int, epoch: str = "") -> StepRailError:
+        """Give the error of a reader for whom what comes after `after_seq` is not there any more, or never was."""
+        if self.deleted:
+            return NotFound("SESSION_NOT_FOUND", "the session was deleted")
+        earliest, current = self.earliest_seq(), self._store.epoch
+        return OutOfRange(
+            "CURSOR_INVALID",
+            f"after_seq {after_seq} of epoch {epoch or current!r} is no place in this session: epoch {current!r},"
+            f" events {earliest} to {self.last_seq}",
+            earliest_seq=str(earliest),
+            last_seq=str(self.last_seq),
+            epoch=current,
+        )
 
     def respondents(self, run_no: int) -> list[Respondent]:
         """Give those who can be asked about a run at once."""
@@ -207,11 +238,17 @@ class FeedSubscription:
         return end is not None and self._seq >= end
 
     def take(self) -> Slice | None:
-        """Give what is there, without waiting; None if nothing is."""
+        """Give what is there, without waiting; None if nothing is.
+
+        Raises:
+            OutOfRange: CURSOR_INVALID, what comes next was removed.
+            NotFound: SESSION_NOT_FOUND, with its session.
+        """
         while self._seq < self._feed.last_seq and not self._ended():
             batches = self._feed.after(self._seq)
-            if not batches:
-                return None
+            if not batches or batches[0].first_seq > self._seq + 1:
+                # Retention was faster than this reader.
+                raise self._feed.missing(self._seq)
             after = self._seq
             self._seq = batches[-1].last_seq
             if self._run_no is not None:

@@ -36,6 +36,8 @@ from steprail_daemon.journal import store
 
 #: What an encoder hands over beside events, named here because the service sees no room but this one.
 Blob = store.Blob
+#: What is remembered of a request.
+Request = store.RequestRow
 
 
 class Role(IntEnum):
@@ -50,13 +52,29 @@ class Role(IntEnum):
 DEFAULT_TENANT: Final = "default"
 
 
+#: How long a request id counts.
+REQUEST_RETENTION_NS: Final = 24 * 3600 * SECOND
+
+
+class RequestKey(msgspec.Struct, frozen=True):
+    """What tells a request from others: the id that its caller made up, the name of the call, a digest of the body."""
+
+    request_id: str
+    method: str
+    digest: bytes
+
+
 class Caller(msgspec.Struct, frozen=True):
-    """Who calls. `name` is told in decisions and stops; `labels` are pinned to what the caller makes."""
+    """Who calls. `name` is told in decisions and stops; `labels` are pinned to what the caller makes.
+
+    `request` is what is being carried out, to be remembered with what it does; None if it has no id.
+    """
 
     name: str
     tenant: str = DEFAULT_TENANT
     role: Role = Role.VIEWER
     labels: dict[str, str] = {}
+    request: RequestKey | None = None
 
     @property
     def is_admin(self) -> bool:
@@ -336,6 +354,11 @@ class StoredStep(msgspec.Struct, frozen=True):
     decision: Decision | None
 
 
+def shown_items(resolved: QuestionResolved) -> str:
+    """Give what is remembered of an answer: the items that may be shown, as only the open question can tell."""
+    return msgspec.json.encode([answer.item_id for answer in resolved.answers or ()]).decode()
+
+
 class Facade(Protocol):
     """Every verb. What belongs to another tenant is refused exactly like what does not exist; an admin sees all.
 
@@ -446,6 +469,12 @@ class Facade(Protocol):
 
     def drain_status(self) -> DrainView:
         """Tell how far a drain is."""
+
+    def remembered(self, caller: Caller, request_id: str) -> Request | None:
+        """Give what a caller's request did that was carried out in the last 24 hours, also before a restart."""
+
+    def remember(self, caller: Caller, result: str) -> None:
+        """See that `caller.request` is remembered with what it made or meant, if what it did was no commit."""
 
     def now(self) -> int:
         """The daemon's clock, Unix nanoseconds."""

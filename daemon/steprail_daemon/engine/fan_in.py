@@ -60,7 +60,7 @@ class FanIn:
     def _take(self) -> Slice | None:
         for runner in self._select():
             if runner.view.session_id not in self._followed:
-                self._follow(runner, 0)
+                self._follow(runner, runner.feed.earliest_seq() - 1)
         for session_id in list(self._order):
             subscription = self._followed[session_id]
             found = subscription.take()

@@ -281,7 +281,8 @@ class AgentHost:
         if self._start_timer is not None:
             self._start_timer.cancel()
         if event.gate_held:
-            self.version = event.version
+            # Some protocols do not tell it.
+            self.version = event.version or self._world.version_of(self._view.agent)
             self._handshaken = True
             self._count_start("ready")
             seconds = (self._world.clock.now() - self._start_began_at) / 1e9

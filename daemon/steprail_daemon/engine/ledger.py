@@ -86,6 +86,8 @@ class Ledger:
             # The batch is committed whole once the journal takes it; until then nothing is answered.
             self._listener.journal_refused(error.message)
             return False
+        if facts.request is not None:
+            self._world.requests.add(facts.request)
         self._builder.facts_committed()
         return True
 
@@ -133,6 +135,8 @@ class Ledger:
 
     def _publish(self, batch: Batch, heard: Heard) -> None:
         self._view.last_seq = batch.last_seq
+        if batch.request is not None:
+            self._world.requests.add(batch.request)
         self._feed.publish(batch)
         self._listener.committed(self._view, batch, *heard)
 

@@ -11,6 +11,7 @@ from steprail_daemon.core.replay import fold_session
 from steprail_daemon.core.run import Run
 from steprail_daemon.core.views import RunView
 from steprail_daemon.engine.standing import Standing
+from steprail_daemon.journal.store import RequestRow
 
 
 class RunPlace:
@@ -39,7 +40,7 @@ class Lineup(Standing):
         self.room: Callable[[], bool] = lambda: True
         self._last_run_no = max((place.run_no for place in places.values()), default=0)
 
-    def start_run(self, run_id: str, spec: RunSpec) -> RunView:
+    def start_run(self, run_id: str, spec: RunSpec, request: RequestRow | None = None) -> RunView:
         """Record a new run in the queue: at its end, or, if it continues another, at its head. `next_turn` begins it.
 
         Raises:
@@ -52,6 +53,7 @@ class Lineup(Standing):
         self._begin(self._last_run_no + 1, run_id, 0)
         builder = self._builder
         builder.opens_run = run_id
+        builder.request = request
         builder.keep(spec.prompt)
         first_seq = builder.seq + 1
         for fact in facts:

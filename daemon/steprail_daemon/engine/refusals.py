@@ -16,6 +16,19 @@ def journal_unavailable(message: str) -> Unavailable:
 
 
 @contextmanager
+def journal_writes() -> Iterator[None]:
+    """Mark where a call writes to the journal by itself.
+
+    Raises:
+        Unavailable: JOURNAL_UNAVAILABLE.
+    """
+    try:
+        yield
+    except JournalError as error:
+        raise journal_unavailable(f"the journal cannot be written: {error.message}") from error
+
+
+@contextmanager
 def journal_reads() -> Iterator[None]:
     """Mark where a call reads the journal.
 

@@ -9,8 +9,11 @@ from steprail_daemon.drivers.base import Driver
 from steprail_daemon.engine.agents import Agents
 from steprail_daemon.engine.facade import Caller
 from steprail_daemon.engine.recovery import committed
+from steprail_daemon.engine.refusals import journal_reads, journal_writes
+from steprail_daemon.engine.requests import row_of
 from steprail_daemon.engine.runner import SessionRunner
 from steprail_daemon.engine.world import World
+from steprail_daemon.journal.store import RequestRow
 
 #: Read sizes: alone a session may take much at once; among others it must let them have their turn.
 _READ_ALONE = 128 * 1024
@@ -42,6 +45,28 @@ class Registry:
         runner.room = self._room_for_a_process
         runner.view.epoch = self._world.store.epoch
         self._world.arrivals.bump()
+
+    def _next_session_no(self) -> int:
+        """Give a number that no session has or, where it was deleted, had."""
+        with journal_reads():
+            return max(self._last_session_no, self._world.store.last_session_no()) + 1
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _request(self, caller: Caller, result: str) -> RequestRow | None:
+        return row_of(caller, result, self._world.clock.now())
+
+    def remembered(self, caller: Caller, request_id: str) -> RequestRow | None:
+        """See `Facade`."""
+        return self._world.requests.find(caller, request_id, self._world.clock.now())
+
+    def remember(self, caller: Caller, result: str) -> None:
+        """See `Facade`."""
+        request = self._request(caller, result)
+        if request is not None and self.remembered(caller, request.request_id) is None:
+            with journal_writes():
+                self._world.store.remember(request)
+            self._world.requests.add(request)
 
     def runners(self) -> list[SessionRunner]:
         """Give all sessions' runners."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from steprail_daemon.core import queue
-from steprail_daemon.core.errors import Exhausted, Invalid, WrongState
+from steprail_daemon.core.errors import Exhausted, Invalid, NotFound, WrongState
 from steprail_daemon.core.events import (
     AbortRequested,
     DecisionSubmitted,
@@ -46,6 +46,7 @@ from steprail_daemon.engine.facade import (
     PendingView,
     StartRun,
     StoredStep,
+    shown_items,
 )
 from steprail_daemon.engine.recovery import committed
 from steprail_daemon.engine.refusals import journal_reads
@@ -84,7 +85,7 @@ class RunVerbs(Registry):
             allow_inexact_stop=request.allow_inexact_stop,
             step_gate=view.capabilities.step_gate,
         )
-        return self._start(runner, spec, at_head=False)
+        return self._start(caller, runner, spec, at_head=False)
 
     async def continue_run(self, caller: Caller, request: ContinueRun) -> RunView:
         """See `Facade`."""
@@ -115,7 +116,7 @@ class RunVerbs(Registry):
             allow_inexact_stop=inexact,
             step_gate=view.capabilities.step_gate,
         )
-        return self._start(runner, spec, at_head=True)
+        return self._start(caller, runner, spec, at_head=True)
 
     def _admit_rules(
         self, runner: SessionRunner, rules: tuple[StopRule, ...], *, inexact: bool
@@ -123,9 +124,9 @@ class RunVerbs(Registry):
         view = runner.view
         return admission.admit_rules(rules, view, self._world.settings, inexact=inexact)
 
-    def _start(self, runner: SessionRunner, spec: RunSpec, *, at_head: bool) -> RunView:
+    def _start(self, caller: Caller, runner: SessionRunner, spec: RunSpec, *, at_head: bool) -> RunView:
         run_id = self._world.ids.new_id("run")
-        view = runner.start_run(run_id, spec)
+        view = runner.start_run(run_id, spec, self._request(caller, run_id))
         self._session_of_run[run_id] = runner
         release = queue.release(runner.view) if at_head else None
         if release is not None:
@@ -202,7 +203,7 @@ class RunVerbs(Registry):
     def _tell_if_live(self, caller: Caller, run_id: str, event: RunEvent) -> RunView:
         view = self.get_run(caller, run_id)
         if not view.ended:
-            self._session_of_run[run_id].tell(run_id, event)
+            self._session_of_run[run_id].tell(run_id, event, self._request(caller, run_id))
         return view
 
     def submit_decision(
@@ -221,7 +222,9 @@ class RunVerbs(Registry):
         if view.ended:
             raise WrongState("DECISION_NOT_PENDING", f"run {run_id} has ended", run_id=run_id, step_id=step_id)
         self._session_of_run[run_id].tell(
-            run_id, DecisionSubmitted(step_id, action, caller.name, reason, error, guidance.text, guidance.model)
+            run_id,
+            DecisionSubmitted(step_id, action, caller.name, reason, error, guidance.text, guidance.model),
+            self._request(caller, step_id),
         )
         return view.decisions[step_id]
 
@@ -252,7 +255,7 @@ class RunVerbs(Registry):
         """See `Facade`."""
         self._require_live(caller, run_id, "PERMISSION_NOT_PENDING")
         event = PermissionAnswered(permission_id, answer, caller.name, reason, alternative)
-        self._session_of_run[run_id].tell(run_id, event)
+        self._session_of_run[run_id].tell(run_id, event, self._request(caller, permission_id))
         return PermissionResolved(permission_id, answer, _CLIENT, reason, caller.name, alternative)
 
     def answer_question(
@@ -267,9 +270,11 @@ class RunVerbs(Registry):
             for item in question.items
             if item.secret
         }
-        self._session_of_run[run_id].tell(run_id, QuestionAnswered(question_id, answers, caller.name))
         shown = None if answers is None else tuple(answer for answer in answers if answer.item_id not in secret)
-        return QuestionResolved(question_id, shown, _CLIENT, caller.name)
+        resolved = QuestionResolved(question_id, shown, _CLIENT, caller.name)
+        event = QuestionAnswered(question_id, answers, caller.name)
+        self._session_of_run[run_id].tell(run_id, event, self._request(caller, shown_items(resolved)))
+        return resolved
 
     def steer_run(self, caller: Caller, run_id: str, text: str) -> str:
         """See `Facade`."""
@@ -277,7 +282,8 @@ class RunVerbs(Registry):
         if not text.strip() or len(text.encode()) > _MAX_STEER:
             raise Invalid("FIELD_INVALID", f"text must have between 1 and {_MAX_STEER} bytes", field="text")
         steer_id = self._world.ids.new_id("str")
-        self._session_of_run[run_id].tell(run_id, SteerSubmitted(steer_id, text, caller.name))
+        event = SteerSubmitted(steer_id, text, caller.name)
+        self._session_of_run[run_id].tell(run_id, event, self._request(caller, steer_id))
         return steer_id
 
     def _require_live(self, caller: Caller, run_id: str, reason: str) -> RunView:
@@ -304,6 +310,11 @@ class RunVerbs(Registry):
         runner.publish_held()
         view = self.get_run(caller, run_id)
         place = runner.places[run_id]
+        earliest = runner.feed.earliest_seq()
+        if view.steps and place.first_seq < earliest:
+            raise NotFound(
+                "STEP_NOT_FOUND", f"the steps of run {run_id} are not kept any more, see journal.retain", run_id=run_id
+            )
         with journal_reads():
             return read_steps(self._world, runner.session_no, place, view, after_number=after_number, limit=limit)
 

@@ -15,7 +15,7 @@ from steprail_daemon.core.views import SessionView
 from steprail_daemon.engine import admission
 from steprail_daemon.engine.facade import Caller, CreateSession, SessionChange
 from steprail_daemon.engine.recovery import committed
-from steprail_daemon.engine.refusals import journal_reads
+from steprail_daemon.engine.refusals import journal_writes
 from steprail_daemon.engine.registry import Registry
 from steprail_daemon.engine.runner import SessionRunner
 
@@ -62,9 +62,9 @@ class SessionVerbs(Registry):
             instructions=request.instructions,
             resumes=bool(request.resume),
         )
-        runner = SessionRunner(world, open_session(created), self._last_session_no + 1, {})
+        runner = SessionRunner(world, open_session(created), self._next_session_no(), {})
         runner.host.environment = environment
-        runner.open(created)
+        runner.open(created, self._request(caller, created.session_id))
         self.add(runner)
         return runner.view
 
@@ -114,7 +114,8 @@ class SessionVerbs(Registry):
                 plan_mode=change.plan_mode,
                 model=change.model,
                 labels=labels,
-            )
+            ),
+            self._request(caller, session_id),
         )
         return runner.view
 
@@ -124,30 +125,32 @@ class SessionVerbs(Registry):
         self._require_open(runner)
         fact = queue.release(runner.view)
         if fact is not None:
-            runner.note(fact)
+            runner.note(fact, self._request(caller, session_id))
             runner.next_turn()
         return runner.view
 
     async def close_session(self, caller: Caller, session_id: str, *, force: bool) -> SessionView:
         """See `Facade`. Once begun it goes on, also if the caller goes away; further callers wait for the same."""
         runner = self._runner(caller, session_id)
+        if runner.damaged:
+            self._require_open(runner)
         if runner.closing is None and runner.view.state is not SessionState.CLOSED:
             if (runner.run is not None or runner.queued) and not force:
                 raise self._busy(runner)
             runner.ledger.require()
             closing = runner.closing = self._world.loop.create_future()
-            self._world.start_task(lambda: self._close(runner, closing), f"close {session_id}")
+            self._world.start_task(lambda: self._close(caller, runner, closing), f"close {session_id}")
         if runner.closing is not None:
             await asyncio.shield(runner.closing)
         return runner.view
 
-    async def _close(self, runner: SessionRunner, closing: asyncio.Future[None]) -> None:
+    async def _close(self, caller: Caller, runner: SessionRunner, closing: asyncio.Future[None]) -> None:
         try:
             for run_id in (*runner.queued, *([runner.view.active_run_id] if runner.run is not None else ())):
                 runner.tell(run_id, AbortRequested("", "the session is closed"))
             runner.host.end()
             await runner.host.gone()
-            runner.close()
+            runner.close(self._request(caller, runner.view.session_id))
         except StepRailError as error:
             # It is open as before and can be closed again.
             runner.closing = None
@@ -168,9 +171,12 @@ class SessionVerbs(Registry):
                 f"session {session_id} is {runner.view.state.name}; only a closed or broken one is deleted",
                 active_run_id=runner.view.active_run_id,
             )
-        with journal_reads():
-            self._world.store.delete_session(runner.session_no)
-        runner.feed.close()
+        request = self._request(caller, session_id)
+        with journal_writes():
+            self._world.store.delete_session(runner.session_no, request)
+        if request is not None:
+            self._world.requests.add(request)
+        runner.feed.delete()
         del self._sessions[session_id]
         for run_id in runner.places:
             del self._session_of_run[run_id]

@@ -14,6 +14,7 @@ from steprail_daemon.engine.batch import BatchBuilder
 from steprail_daemon.engine.host import AgentHost
 from steprail_daemon.engine.ledger import Ledger
 from steprail_daemon.engine.world import World
+from steprail_daemon.journal.store import RequestRow
 
 
 class Standing:
@@ -29,6 +30,8 @@ class Standing:
         self.run: Run | None = None
         #: Set once the session is to be closed, until it is: no run is begun any more.
         self.closing: asyncio.Future[None] | None = None
+        #: Whether its record in the journal is damaged: nothing more is written to it.
+        self.damaged = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._at = 0
         #: The run that what happens now is about; empty: none.
@@ -50,8 +53,8 @@ class Standing:
         fold_session(self.view, fact, self._subject)
         self._builder.add_fact(fact)
 
-    def note(self, fact: Fact) -> None:
-        """Record a fact about the session itself.
+    def note(self, fact: Fact, request: RequestRow | None = None) -> None:
+        """Record a fact about the session itself, and with it the request that asks for it.
 
         Raises:
             Unavailable: JOURNAL_UNAVAILABLE, and nothing happened.
@@ -60,6 +63,7 @@ class Standing:
         self.ledger.require()
         self._begin(0, "", 0)
         self._builder.add_fact(fact)
+        self._builder.request = request
         self.ledger.commit_or_refuse()
         fold_session(self.view, fact, "")
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import anyio.lowlevel
 
-from steprail_daemon.core.errors import Invalid, NotFound, OutOfRange
+from steprail_daemon.core.errors import Invalid, NotFound
 from steprail_daemon.engine.broker import FeedSubscription
 from steprail_daemon.engine.facade import Caller, Cursor, EventFilter, EventsSubscription, Subscription
 from steprail_daemon.engine.fan_in import FanIn
@@ -24,23 +24,26 @@ class Watching(Registry):
         """See `Facade`."""
         runner = self._runner_of_run(caller, run_id)
         place = runner.places[run_id]
-        self._check_cursor(runner, after_seq, epoch)
-        start = max(after_seq, place.first_seq - 1)
+        earliest = self._check_cursor(runner, after_seq, epoch)
+        if place.last_seq is not None and place.last_seq < earliest:
+            # An empty stream would look like a run without events.
+            raise runner.feed.missing(after_seq, epoch)
+        start = max(after_seq, place.first_seq - 1, earliest - 1)
         return FeedSubscription(runner.feed, start, place.run_no, lambda: place.last_seq)
 
     def watch_session(self, caller: Caller, session_id: str, after_seq: int, epoch: str) -> Subscription:
         """See `Facade`."""
         runner = self._runner(caller, session_id)
-        self._check_cursor(runner, after_seq, epoch)
-        return _of_session(runner, after_seq)
+        earliest = self._check_cursor(runner, after_seq, epoch)
+        return _of_session(runner, max(after_seq, earliest - 1))
 
     def watch_events(self, caller: Caller, cursors: list[Cursor], wanted: EventFilter) -> EventsSubscription:
         """See `Facade`."""
         places: dict[str, int] = {}
         for cursor in cursors:
             runner = self._runner(caller, cursor.session_id)
-            self._check_cursor(runner, cursor.after_seq, cursor.epoch)
-            places[cursor.session_id] = cursor.after_seq
+            earliest = self._check_cursor(runner, cursor.after_seq, cursor.epoch)
+            places[cursor.session_id] = max(cursor.after_seq, earliest - 1)
         return FanIn(
             self._world.store.epoch,
             lambda: self._wanted(caller, wanted),
@@ -58,22 +61,14 @@ class Watching(Registry):
             and wanted.labels.items() <= runner.view.labels.items()
         ]
 
-    def _check_cursor(self, runner: SessionRunner, after_seq: int, epoch: str) -> None:
-        store, view = self._world.store, runner.view
-        with journal_reads():
-            earliest = store.earliest_seq(runner.session_no)
-        if after_seq == 0 and epoch in ("", store.epoch):
-            return
-        if epoch == store.epoch and earliest - 1 <= after_seq <= view.last_seq:
-            return
-        raise OutOfRange(
-            "CURSOR_INVALID",
-            f"after_seq {after_seq} of epoch {epoch!r} is no place in this session: epoch {store.epoch!r},"
-            f" events {earliest} to {view.last_seq}",
-            earliest_seq=str(earliest),
-            last_seq=str(view.last_seq),
-            epoch=store.epoch,
-        )
+    def _check_cursor(self, runner: SessionRunner, after_seq: int, epoch: str) -> int:
+        """See that a cursor can be gone on from; gives the first event that is kept. 0 is from there on."""
+        current, earliest = self._world.store.epoch, runner.feed.earliest_seq()
+        if after_seq == 0 and epoch in ("", current):
+            return earliest
+        if epoch == current and earliest - 1 <= after_seq <= runner.view.last_seq:
+            return earliest
+        raise runner.feed.missing(after_seq, epoch)
 
     def _require_blob(self, caller: Caller, blob_id: str) -> None:
         """See that a session which the caller sees has the blob; contents that are equal are one blob."""

@@ -23,6 +23,7 @@ from steprail_daemon.engine.ports import (
     RecordCodec,
 )
 from steprail_daemon.engine.rate_limits import RateLimits
+from steprail_daemon.engine.requests import Requests
 from steprail_daemon.engine.settings import AgentSettings, EngineSettings
 from steprail_daemon.journal.store import Store
 
@@ -59,9 +60,12 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     loop: asyncio.AbstractEventLoop
     start_task: StartTask
     require_agent: RequireAgent
+    #: Gives the version that an agent's program told last; empty if it has not.
+    version_of: Callable[[str], str]
     rules: RuleEngine
     rate_limits: RateLimits
     arrivals: Arrivals
+    requests: Requests = msgspec.field(default_factory=Requests)
     #: Ends the daemon after a bug of ours, so that the next life closes what this one can no longer answer for.
     crash: Callable[[Exception], None]
     listener: Listener = DEAF

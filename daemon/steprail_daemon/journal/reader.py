@@ -106,9 +106,17 @@ class SqliteReader:
     def _session_row(self, session_no: int, session_id: str, last_seq: int | None, last_run_no: int) -> SessionRow:
         closed = last_seq is not None
         if last_seq is None:
-            last = self._one(LAST[session_no % LANES], key_range(session_no))
-            last_seq = last[1] if last else 0
+            last_seq = self._last_seq(session_no)
         return SessionRow(session_no, session_id, last_seq, last_run_no, closed)
+
+    def _last_seq(self, session_no: int) -> int:
+        """Give where an open session ends; if its batches cannot be read, where its runs say that it is at least."""
+        try:
+            last = self._one(LAST[session_no % LANES], key_range(session_no))
+        except JournalUnusable:
+            ends = [run.last_seq or run.first_seq for run in self.runs(session_no)]
+            return max(ends, default=0)
+        return last[1] if last else 0
 
     def run(self, run_id: str) -> RunRow | None:
         """See `Store.run`."""

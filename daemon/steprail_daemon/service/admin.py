@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from steprail.v1 import admin_pb2
-from steprail_daemon.engine.facade import DrainView, Facade
+from steprail_daemon.engine.facade import Caller, DrainView, Facade
 from steprail_daemon.service import checks
 from steprail_daemon.service.bounds import NAME, REASON
 from steprail_daemon.service.calls import Call
@@ -28,8 +28,8 @@ class AdminService:
         reason = checks.reason(request.reason)
         window_ns = checks.span("window", request.window) if request.HasField("window") else None
 
-        def act() -> str:
-            self._facade.drain(call.caller, window_ns, reason)
+        def act(caller: Caller) -> str:
+            self._facade.drain(caller, window_ns, reason)
             return _THE_DRAIN
 
         self._request_ids.once_now(call.caller, checks.request_id(request.request_id), request, act)

@@ -1,115 +1,132 @@
 """Makes retries safe: a request that was carried out is not carried out again under the same id.
 
-Kept in memory for 24 hours, and not over a restart. Refusals are not remembered. Callers at the same time wait for the
-first; if that is refused, the next one tries.
+What was done is remembered by the engine, for 24 hours and over restarts. Here callers at the same time wait for the
+first; if that is refused, the next one tries. Refusals are not remembered.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import anyio
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
 from steprail_daemon.core.errors import AlreadyExists
-from steprail_daemon.engine.facade import Caller
+from steprail_daemon.engine.facade import REQUEST_RETENTION_NS, Caller, Request, RequestKey
 
-RETENTION_NS: Final = 24 * 3600 * 1_000_000_000
-MAX_ENTRIES: Final = 100_000
-#: Bodies up to this size, in bytes, are kept as they are, longer ones as their SHA-256.
-_SHORT: Final = 128
+RETENTION_NS: Final = REQUEST_RETENTION_NS
 
 #: Tenant, name, request id.
-_Key: TypeAlias = tuple[str, str, str]
+_Address: TypeAlias = tuple[str, str, str]
 
 
-class _Entry:
-    __slots__ = ("at", "digest", "lock", "result", "users")
+class Memory(Protocol):
+    """Who remembers; see `engine.facade.Facade`."""
 
-    def __init__(self, digest: tuple[str, bytes], at: int) -> None:
-        self.digest = digest
-        self.at = at
-        self.lock: anyio.Lock | None = anyio.Lock(fast_acquire=True)
-        self.result = ""
+    def remembered(self, caller: Caller, request_id: str) -> Request | None:
+        """Give what a request did."""
+
+    def remember(self, caller: Caller, result: str) -> None:
+        """See that `caller.request` is remembered."""
+
+
+class _UnderWay:
+    __slots__ = ("key", "lock", "users")
+
+    def __init__(self, key: RequestKey) -> None:
+        self.key = key
+        self.lock = anyio.Lock(fast_acquire=True)
         self.users = 0
 
 
 class RequestIds:
-    """Remembers by request id and caller, which is a tenant and a name in it.
+    """Sees to it that each request is carried out once, by its id and caller, which is a tenant and a name in it.
 
-    What is remembered of a request is the id of what it made or meant.
+    What is remembered of a request is the id of what it made or meant. Whoever acts is given the caller with the
+    request, so that it is committed with what is done.
     """
 
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
-        self._entries: dict[_Key, _Entry] = {}
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._under_way: dict[_Address, _UnderWay] = {}
 
-    async def once(self, caller: Caller, request_id: str, request: Message, act: Callable[[], Awaitable[str]]) -> str:
+    async def once(
+        self, caller: Caller, request_id: str, request: Message, act: Callable[[Caller], Awaitable[str]]
+    ) -> str:
         """Give what `act` gave, now or when this request came before. Without a request id it always acts.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED.
+            Unavailable: JOURNAL_UNAVAILABLE.
         """
         if not request_id:
-            return await act()
-        key = (caller.tenant, caller.name, request_id)
-        entry = self._entry(key, request)
-        if entry.lock is None:
-            return entry.result
+            return await act(caller)
+        key = _key(request_id, request)
+        done = self._done(caller, key)
+        if done is not None:
+            return done
+        address = (caller.tenant, caller.name, request_id)
+        entry = self._under_way.setdefault(address, _UnderWay(key))
+        if entry.key != key:
+            raise _reused(request_id)
         entry.users += 1
         try:
             async with entry.lock:
-                if entry.result:
-                    return entry.result
-                entry.result = await act()
+                done = self._done(caller, key)
+                if done is not None:
+                    return done
+                acting = replace(caller, request=key)
+                result = await act(acting)
+                self._memory.remember(acting, result)
+                return result
         finally:
             entry.users -= 1
-            if not entry.result and not entry.users:
-                del self._entries[key]
-        entry.lock = None
-        return entry.result
+            if not entry.users:
+                del self._under_way[address]
 
-    def once_now(self, caller: Caller, request_id: str, request: Message, act: Callable[[], str]) -> str:
+    def once_now(self, caller: Caller, request_id: str, request: Message, act: Callable[[Caller], str]) -> str:
         """Do the same for what takes no time, which nobody can ask for meanwhile.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED.
+            Unavailable: JOURNAL_UNAVAILABLE.
         """
         if not request_id:
-            return act()
-        key = (caller.tenant, caller.name, request_id)
-        entry = self._entry(key, request)
-        if not entry.result:
-            try:
-                entry.result = act()
-            except BaseException:
-                del self._entries[key]
-                raise
-            entry.lock = None
-        return entry.result
+            return act(caller)
+        key = _key(request_id, request)
+        done = self._done(caller, key)
+        if done is not None:
+            return done
+        if (caller.tenant, caller.name, request_id) in self._under_way:
+            # Another call, which takes time; this kind is never found under way.
+            raise _reused(request_id)
+        acting = replace(caller, request=key)
+        result = act(acting)
+        self._memory.remember(acting, result)
+        return result
 
-    def _entry(self, key: _Key, request: Message) -> _Entry:
-        self._forget_old()
-        body = request.SerializeToString(deterministic=True)
-        digest = (request.DESCRIPTOR.full_name, body if len(body) <= _SHORT else hashlib.sha256(body).digest())
-        entry = self._entries.get(key)
-        if entry is None:
-            entry = self._entries[key] = _Entry(digest, self._now())
-        elif entry.digest != digest:
-            raise AlreadyExists(
-                "REQUEST_ID_REUSED",
-                f"request_id {key[-1]!r} came within 24 hours with another body; make up a new one for each request",
-                field="request_id",
-                request_id=key[-1],
-            )
-        return entry
+    def _done(self, caller: Caller, key: RequestKey) -> str | None:
+        found = self._memory.remembered(caller, key.request_id)
+        if found is None:
+            return None
+        if (found.method, found.digest) != (key.method, key.digest):
+            raise _reused(key.request_id)
+        return found.result
 
-    def _forget_old(self) -> None:
-        before = self._now() - RETENTION_NS
-        while self._entries:
-            key, oldest = next(iter(self._entries.items()))
-            if oldest.users or (oldest.at >= before and len(self._entries) < MAX_ENTRIES):
-                return
-            del self._entries[key]
+
+def _key(request_id: str, request: Message) -> RequestKey:
+    # Bodies hold prompts and secrets; what is kept tells them apart and no more.
+    body = request.SerializeToString(deterministic=True)
+    return RequestKey(request_id, request.DESCRIPTOR.full_name, hashlib.sha256(body).digest())
+
+
+def _reused(request_id: str) -> AlreadyExists:
+    return AlreadyExists(
+        "REQUEST_ID_REUSED",
+        f"request_id {request_id!r} came within 24 hours with another body; make up a new one for each request",
+        field="request_id",
+        request_id=request_id,
+    )

@@ -73,7 +73,7 @@ class ApiServer:
         self.ports: tuple[int, ...] = ()
         self._calls = Calls(facade.limits().stalled_reader_ns)
         self._health = Health()
-        request_ids = RequestIds(facade.now)
+        request_ids = RequestIds(facade)
         verbs = Verbs(facade, request_ids)
         services: list[tuple[ServiceDescriptor, object]] = [
             (agents_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(facade, self._calls)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from steprail.v1 import sessions_pb2
 from steprail_daemon.core.model import SessionState
 from steprail_daemon.core.views import SessionView
-from steprail_daemon.engine.facade import Facade
+from steprail_daemon.engine.facade import Caller, Facade
 from steprail_daemon.service import checks, decode_sessions, resources, watch_events
 from steprail_daemon.service.calls import Call
 from steprail_daemon.service.pages import Page
@@ -27,8 +27,8 @@ class SessionService:
         wanted = decode_sessions.create_session(request)
         key = checks.request_id(request.request_id)
 
-        async def act() -> str:
-            return (await self._facade.create_session(call.caller, wanted)).session_id
+        async def act(caller: Caller) -> str:
+            return (await self._facade.create_session(caller, wanted)).session_id
 
         session_id = await self._request_ids.once(call.caller, key, request, act)
         return sessions_pb2.CreateSessionResponse(session=self._session(call, session_id))
@@ -55,8 +55,8 @@ class SessionService:
         """End a session and its process tree."""
         checks.reason(request.reason)
 
-        async def act() -> str:
-            return (await self._facade.close_session(call.caller, request.session_id, force=request.force)).session_id
+        async def act(caller: Caller) -> str:
+            return (await self._facade.close_session(caller, request.session_id, force=request.force)).session_id
 
         session_id = await self._request_ids.once(call.caller, checks.request_id(request.request_id), request, act)
         return sessions_pb2.CloseSessionResponse(session=self._session(call, session_id))
@@ -67,8 +67,8 @@ class SessionService:
         """Change a session's modes, model or labels."""
         session_id, change = decode_sessions.update_session(request)
 
-        def act() -> str:
-            return self._facade.update_session(call.caller, session_id, change).session_id
+        def act(caller: Caller) -> str:
+            return self._facade.update_session(caller, session_id, change).session_id
 
         self._request_ids.once_now(call.caller, checks.request_id(request.request_id), request, act)
         return sessions_pb2.UpdateSessionResponse(session=self._session(call, session_id))
@@ -79,8 +79,8 @@ class SessionService:
         """Remove a session that is over, with its history."""
         session_id = checks.identifier("session_id", request.session_id)
 
-        def act() -> str:
-            self._facade.delete_session(call.caller, session_id)
+        def act(caller: Caller) -> str:
+            self._facade.delete_session(caller, session_id)
             return session_id
 
         self._request_ids.once_now(call.caller, checks.request_id(request.request_id), request, act)
@@ -91,8 +91,8 @@ class SessionService:
     ) -> sessions_pb2.ReleaseQueueResponse:
         """Let queued runs start again."""
 
-        def act() -> str:
-            return self._facade.release_queue(call.caller, request.session_id).session_id
+        def act(caller: Caller) -> str:
+            return self._facade.release_queue(caller, request.session_id).session_id
 
         session_id = self._request_ids.once_now(call.caller, checks.request_id(request.request_id), request, act)
         return sessions_pb2.ReleaseQueueResponse(session=self._session(call, session_id))

@@ -11,7 +11,7 @@ import msgspec
 from steprail.v1 import runs_pb2
 from steprail_daemon.core.model import Decision, ResolutionSource
 from steprail_daemon.core.records import PermissionResolved, QuestionResolved
-from steprail_daemon.engine.facade import Caller, Facade
+from steprail_daemon.engine.facade import Caller, Facade, shown_items
 from steprail_daemon.service import checks, decode, decode_asks
 from steprail_daemon.service.request_ids import RequestIds
 
@@ -27,7 +27,7 @@ class Verbs:
         """Start a run; gives its id."""
         wanted = decode.start_run(request)
 
-        async def act() -> str:
+        async def act(caller: Caller) -> str:
             return (await self._facade.start_run(caller, wanted)).run_id
 
         return await self._request_ids.once(caller, wanted.request_id, request, act)
@@ -36,7 +36,7 @@ class Verbs:
         """Go on after a run; gives the id of the new one."""
         wanted = decode.continue_run(request)
 
-        async def act() -> str:
+        async def act(caller: Caller) -> str:
             return (await self._facade.continue_run(caller, wanted)).run_id
 
         return await self._request_ids.once(caller, wanted.request_id, request, act)
@@ -45,7 +45,7 @@ class Verbs:
         """Ask for a stop at the next boundary."""
         reason = checks.reason(request.reason)
 
-        def act() -> str:
+        def act(caller: Caller) -> str:
             return self._facade.stop_run(caller, request.run_id, reason=reason).run_id
 
         return self._request_ids.once_now(caller, checks.request_id(request.request_id), request, act)
@@ -54,7 +54,7 @@ class Verbs:
         """Cut a run off."""
         reason = checks.reason(request.reason)
 
-        def act() -> str:
+        def act(caller: Caller) -> str:
             return self._facade.abort_run(caller, request.run_id, reason=reason).run_id
 
         return self._request_ids.once_now(caller, checks.request_id(request.request_id), request, act)
@@ -67,7 +67,7 @@ class Verbs:
         if not request_id:
             return submit(caller, run_id, step_id, action, reason=reason, error=error, guidance=guidance)
 
-        def act() -> str:
+        def act(caller: Caller) -> str:
             submit(caller, run_id, step_id, action, reason=reason, error=error, guidance=guidance)
             return step_id
 
@@ -81,7 +81,7 @@ class Verbs:
             reply.permission_id, reply.answer, ResolutionSource.CLIENT, reply.reason, caller.name, reply.alternative
         )
 
-        def act() -> str:
+        def act(caller: Caller) -> str:
             nonlocal resolved
             resolved = self._facade.answer_permission(
                 caller,
@@ -100,9 +100,9 @@ class Verbs:
         """Answer a question; gives how it was resolved, without what is secret."""
         question_id, answers = decode_asks.question_reply(request)
 
-        def act() -> str:
+        def act(caller: Caller) -> str:
             resolved = self._facade.answer_question(caller, request.run_id, question_id, answers)
-            return msgspec.json.encode([answer.item_id for answer in resolved.answers or ()]).decode()
+            return shown_items(resolved)
 
         # Which items may be shown is known only as long as the question is open.
         shown = self._request_ids.once_now(caller, checks.request_id(request.request_id), request, act)
@@ -114,7 +114,7 @@ class Verbs:
         """Give a text to the running turn; gives the id that events about it carry."""
         text = decode_asks.steer_text(request)
 
-        def act() -> str:
+        def act(caller: Caller) -> str:
             return self._facade.steer_run(caller, request.run_id, text)
 
         return self._request_ids.once_now(caller, checks.request_id(request.request_id), request, act)

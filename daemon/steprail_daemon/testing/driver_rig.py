@@ -44,11 +44,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int = 0
     #: Every call fails.
     fails: bool = False
-    #: Every call needs leave in the mode ASK, and its command begins with `touch`.
+    #: Every call needs leave in the mode ASK; it runs a command that begins with `Rig.asking_command`.
     asks: bool = False
-    #: In place of its calls, each step asks a person one question with the options `left` and `right`.
+    #: In place of its calls, each step asks a person one question that has options.
     question: bool = False
-    #: Not empty: the first step has a call more, by which the agent proposes this text as its plan.
+    #: Not empty: in place of its calls, each step proposes this text as a plan.
     plan: str = ""
     #: The model does not answer the turn's first request before `ENDLESS` seconds.
     slow_model: bool = False
@@ -65,6 +65,8 @@ class Rig(Protocol):
     driver: str
     #: A line, without its end, that is well-formed in the agent's protocol and means nothing to any version of it.
     unknown_line: bytes
+    #: How the command of a call that asks for leave begins, such as `touch`.
+    asking_command: str
 
     def agent(self) -> AgentSettings:
         """Give the agent's configuration: named `AGENT`, with a home of its own, in the mode BYPASS."""
@@ -81,8 +83,11 @@ class Rig(Protocol):
     def carried(self) -> int:
         """Count the results that the latest request carried, of calls that ran to their end or were denied."""
 
+    def changes(self) -> int | None:
+        """Count the calls with `Work.asks` that really ran so far; None if this program cannot tell."""
+
     def saw(self, text: str) -> bool | None:
-        """Tell whether the latest request held a text; None if this program cannot tell."""
+        """Tell whether a request so far held a text that came with an answer at the gate; None: it cannot tell."""
 
     def told_of_stop(self) -> bool | None:
         """Tell whether the latest request told the model of an earlier stop; None if this program cannot tell."""

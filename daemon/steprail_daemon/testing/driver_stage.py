@@ -21,6 +21,7 @@ from steprail_daemon.core.model import (
     SECOND,
     TERMINAL_STATES,
     Capabilities,
+    QueueMode,
     RunState,
     SessionState,
     StepCountRule,
@@ -64,10 +65,10 @@ _HOUR: Final = 3600 * SECOND
 class _NoExpressions:
     """Evaluates nothing: no check of the kit has an expression."""
 
-    async def check(self, expressions: Sequence[Expression]) -> list[ExpressionProblem]:
+    async def check(self, _expressions: Sequence[Expression]) -> list[ExpressionProblem]:
         raise ExpressionsUnavailable("the kit has no expressions")
 
-    async def evaluate(self, evaluation: Evaluation) -> list[ExpressionResult]:
+    async def evaluate(self, _evaluation: Evaluation) -> list[ExpressionResult]:
         raise ExpressionsUnavailable("the kit has no expressions")
 
 
@@ -107,6 +108,10 @@ class Stage:
     async def run(self, session_id: str, work: Work, **fields: Any) -> RunView:
         """Start a run and give it as it ended."""
         return await self.ended(await self.start(session_id, work, **fields))
+
+    async def queued(self, session_id: str, work: Work) -> RunView:
+        """Start a run that may have to wait before it begins, and give it as it ended."""
+        return await self.run(session_id, work, queue=QueueMode.QUEUE)
 
     async def go_on(self, run_id: str, work: Work, **fields: Any) -> RunView:
         """Continue a run, without its rules and decider unless `fields` say otherwise, and give it as it ended."""
@@ -176,6 +181,11 @@ class Stage:
             await self.rig.request(before + 1)
         assert self.rig.requests() == before, f"request {self.rig.requests()} was made where none may be"
 
+    def exit_of_agent(self) -> tuple[int | None, int | None]:
+        """Give exit code and signal of the agent that was started last and is gone."""
+        status = self.tap.exits[-1]
+        return status.code, status.signal
+
     def kill(self) -> None:
         """Kill the agent, and nothing that it started."""
         os.kill(self.tap.pid, signal.SIGKILL)
@@ -241,7 +251,12 @@ async def stage(rig: Rig, directory: Path, **changes: Any) -> AsyncIterator[Stag
         loop = asyncio.get_running_loop()
         link = ParentLink(parents.control, loop)
         tap = Tap()
-        engine = _engine(settings, TappedLauncher(link, tap), tasks, loop, crashes.append)
+
+        def crash(error: Exception) -> None:
+            crashes.append(error)
+            tasks.cancel_scope.cancel()
+
+        engine = _engine(settings, TappedLauncher(link, tap), tasks, loop, crash)
         play = Stage(engine, rig, tap, parents, workspace)
         try:
             yield play
@@ -251,7 +266,8 @@ async def stage(rig: Rig, directory: Path, **changes: Any) -> AsyncIterator[Stag
         finally:
             link.close()
             tasks.cancel_scope.cancel()
-    assert crashes == []
+    if crashes:
+        raise AssertionError("a bug would have ended the daemon") from crashes[0]
 
 
 async def _close(play: Stage, session_id: str) -> None:
@@ -284,6 +300,7 @@ def _engine(
         loop=loop,
         start_task=start_task,
         require_agent=agents.require,
+        version_of=agents.version_of,
         rules=_NoExpressions(),
         rate_limits=RateLimits(settings, clock, lambda: 0.0),
         arrivals=Arrivals(),

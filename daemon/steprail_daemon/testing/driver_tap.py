@@ -7,7 +7,7 @@ from typing import Final
 
 from steprail_daemon.engine.ports import AgentProcess, ExitStatus, Launcher, ProcessHandlers
 
-#: Letters that an agent prints and that the tap turns into the escape of half a surrogate pair, as JavaScript writes it.
+#: Letters that an agent prints and that the tap turns into half a surrogate pair, escaped as JavaScript writes it.
 HALF_PAIR: Final = "HALF-OF-A-PAIR"
 _ESCAPE: Final = b"\\ud83d"
 
@@ -17,6 +17,7 @@ class Tap:
 
     def __init__(self) -> None:
         self.processes: list[AgentProcess] = []
+        self.exits: list[ExitStatus] = []
         self._streams: list[_Stream] = []
         self._held = False
         self._piece = 0
@@ -109,6 +110,7 @@ class _Stream:
         self._handlers.on_stdout_eof()
 
     def on_exit(self, status: ExitStatus) -> None:
+        self._tap.exits.append(status)
         self._handlers.on_exit(status)
 
 

@@ -29,8 +29,9 @@ class Behaviour:
     """What the program does. Times are in milliseconds, steps are counted from 1 within a turn, 0 means never.
 
     `steps` messages of `tools` calls each are followed by a message without tools, `text`. `calls` is a file that gets
-    one JSON line for each request to the model that a real CLI would make; `state` is a folder where sessions are
-    remembered, without which every resume succeeds.
+    one JSON line for each request to the model that a real CLI would make, with the model and with the texts that came
+    with the last answer at the gate; `state` is a folder where sessions are remembered, without which every resume
+    succeeds. A call that was allowed with another input than it asked with has that input as its output.
     """
 
     steps: int = 2
@@ -54,6 +55,8 @@ class Behaviour:
     hook_on_failure_supported: bool = True
 
     ask_permission: bool = False
+    ask_question: bool = False
+    plan: str = ""
     fail_tools: bool = False
     api_error_status: int = 0
     retries: int = 0
@@ -150,6 +153,9 @@ class FakeClaude:
         self._working = False
         self._failed = False
         self._spent = {"inputTokens": 0, "outputTokens": 0}
+        self._sums = {"inputTokens": 0, "outputTokens": 0}
+        self._model = MODEL
+        self._guidance = ""
 
     def run(self) -> int:
         """Serve until stdin ends; gives the exit code."""
@@ -199,6 +205,13 @@ class FakeClaude:
             self._respond(request_id, {"still_queued": []})
             if self._working:
                 raise Interrupted
+        elif kind == "get_usage":
+            self._respond(request_id, {"session": {"model_usage": {MODEL: _priced(self._sums)}}})
+        elif kind == "set_model":
+            self._model = request.get("model", MODEL)
+            self._respond(request_id, {"model": self._model})
+        elif kind == "set_permission_mode":
+            self._respond(request_id, {"mode": request["mode"]})
         else:
             error = {"subtype": "error", "request_id": request_id, "error": f"Unsupported control request: {kind}"}
             self._host.say({"type": "control_response", "response": error})
@@ -298,6 +311,7 @@ class FakeClaude:
         does = self._does
         if does.calls:
             call = {"session": self._session, "turn": self._turns, "prompt": prompt, "tool_results": self._results}
+            call |= {"model": self._model, "guidance": self._guidance}
             with Path(does.calls).open("a") as log:
                 log.write(json.dumps(call) + "\n")
         for attempt in range(1, does.retries + 1):
@@ -319,8 +333,8 @@ class FakeClaude:
         output = "x" * does.output_bytes if does.output_bytes else does.output
         lines = []
         for call in calls:
-            allowed, reason = self._may(call)
-            block = {"tool_use_id": call, "type": "tool_result", "content": output, "is_error": does.fail_tools}
+            allowed, reason, said = self._may(call)
+            block = {"tool_use_id": call, "type": "tool_result", "content": said or output, "is_error": does.fail_tools}
             line: dict[str, Any] = {
                 "type": "user",
                 "message": {"role": "user", "content": [block]},
@@ -335,14 +349,28 @@ class FakeClaude:
         self._results += len(calls)
         _remember(does.state, self._session, self._results)
 
-    def _may(self, call: str) -> tuple[bool, str]:
-        if not self._does.ask_permission:
-            return True, ""
+    def _may(self, call: str) -> tuple[bool, str, str]:
+        """Ask for leave, if it does: whether there is, why not, and the tool's output where the answer makes it."""
+        does = self._does
+        if does.ask_question:
+            answer = self._ask(call, "AskUserQuestion", {"questions": [_question()]})
+            told = answer.get("updatedInput", {}).get("answers", {})
+        elif does.plan:
+            answer, told = self._ask(call, "ExitPlanMode", {"plan": does.plan}), {}
+        elif does.ask_permission:
+            answer = self._ask(call, "Bash", _arguments(call))
+            given = answer.get("updatedInput", {})
+            told = given if given != _arguments(call) else {}
+        else:
+            return True, "", ""
+        return answer.get("behavior") == "allow", answer.get("message", ""), json.dumps(told) if told else ""
+
+    def _ask(self, call: str, tool: str, given: dict[str, Any]) -> dict[str, Any]:
         request_id = str(uuid.uuid4())
-        request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": _arguments(call), "tool_use_id": call}
+        request = {"subtype": "can_use_tool", "tool_name": tool, "input": given, "tool_use_id": call}
         self._host.say({"type": "control_request", "request_id": request_id, "request": request})
-        answer = (self._answer_to(request_id, None) or {}).get("response", {})
-        return answer.get("behavior") == "allow", answer.get("message", "")
+        answer: dict[str, Any] = (self._answer_to(request_id, None) or {}).get("response", {})
+        return answer
 
     def _gate(self, calls: list[str]) -> bool:
         does = self._does
@@ -360,7 +388,10 @@ class FakeClaude:
         if answer is None:
             return True
         # `onFailure: block`: an answer that is an error stops, too.
-        return answer["subtype"] == "success" and answer["response"].get("continue") is not False
+        if answer["subtype"] != "success" or answer["response"].get("continue") is False:
+            return False
+        self._guidance = answer["response"].get("hookSpecificOutput", {}).get("additionalContext", "")
+        return True
 
     # --- out -----------------------------------------------------------------------------------------------------
 
@@ -370,9 +401,10 @@ class FakeClaude:
 
     def _say_message(self, message_id: str, text: str, calls: list[str]) -> None:
         does = self._does
-        self._spent["inputTokens"] += does.input_tokens
-        self._spent["outputTokens"] += does.output_tokens
-        message = {"id": message_id, "type": "message", "role": "assistant", "model": MODEL, "stop_reason": None}
+        for counted in (self._spent, self._sums):
+            counted["inputTokens"] += does.input_tokens
+            counted["outputTokens"] += does.output_tokens
+        message = {"id": message_id, "type": "message", "role": "assistant", "model": self._model, "stop_reason": None}
         usage = {"input_tokens": does.input_tokens, "output_tokens": 1}
         self._host.say(*map(_stream, self._begin(message | {"content": [], "usage": usage}, text)))
         blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
@@ -405,8 +437,6 @@ class FakeClaude:
 
     def _say_result(self, terminal: str) -> None:
         self._failed = terminal in ("api_error", "aborted_tools")
-        used = {**self._spent, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 0}
-        dollars = (4 * used["inputTokens"] + 20 * used["outputTokens"]) / 1e6
         line = {
             "stop_reason": "end_turn" if terminal == "completed" else "tool_use",
             "session_id": self._session,
@@ -414,14 +444,20 @@ class FakeClaude:
             "is_error": self._failed,
             "subtype": "error_during_execution" if terminal == "aborted_tools" else "success",
             "result": self._does.text if terminal == "completed" else "",
-            "modelUsage": {MODEL: used | {"costUSD": dollars}},
-            "model_usage_since_last_result": {MODEL: used | {"costUSD": dollars}},
-            "total_cost_usd": dollars,
+            "modelUsage": {MODEL: _priced(self._sums)},
+            "model_usage_since_last_result": {MODEL: _priced(self._spent)},
+            "total_cost_usd": _priced(self._sums)["costUSD"],
             "type": "result",
         }
         if terminal == "api_error":
             line |= {"api_error_status": self._does.api_error_status, "result": "API Error: as told"}
         self._host.say(line)
+
+
+def _priced(used: dict[str, int]) -> dict[str, float]:
+    """Give tokens as sums of a model, at 4 and 20 dollars for a million."""
+    dollars = (4 * used["inputTokens"] + 20 * used["outputTokens"]) / 1e6
+    return {**used, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 0, "costUSD": dollars}
 
 
 def _stream(event: dict[str, Any]) -> dict[str, Any]:
@@ -430,6 +466,11 @@ def _stream(event: dict[str, Any]) -> dict[str, Any]:
 
 def _arguments(call: str) -> dict[str, str]:
     return {"command": f"echo {call}", "description": "pretend"}
+
+
+def _question() -> dict[str, Any]:
+    options = [{"label": label, "description": ""} for label in ("Red", "Blue")]
+    return {"question": "Which colour?", "header": "Colour", "multiSelect": False, "options": options}
 
 
 def _remember(state: str, session: str, results: int) -> None:

@@ -53,9 +53,11 @@ from steprail_daemon.engine.facade import (
     DrainView,
     Guidance,
     LimitsView,
+    Request,
     StartRun,
     StoredStep,
 )
+from steprail_daemon.engine.requests import Requests, row_of
 from steprail_daemon.service.entries import step_of_event
 from steprail_daemon.testing.fake_asks import FakeAsks
 from steprail_daemon.testing.fake_book import LIMITS
@@ -74,6 +76,17 @@ class FakeFacade(FakeSessions, FakeAsks):
     def __init__(self, limits: LimitsView = LIMITS) -> None:
         super().__init__(limits)
         self._drain = DrainView()
+        self._requests = Requests()
+
+    def remembered(self, caller: Caller, request_id: str) -> Request | None:
+        """See `Facade`."""
+        return self._requests.find(caller, request_id, self.now())
+
+    def remember(self, caller: Caller, result: str) -> None:
+        """See `Facade`."""
+        request = row_of(caller, result, self.now())
+        if request is not None:
+            self._requests.add(request)
 
     # --- the facade -------------------------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ from steprail_daemon.core.events import (
     SteerSubmitted,
     Timer,
     TimerFired,
+    UsageSpent,
 )
 from steprail_daemon.core.model import SECOND, DecisionAction, FailureFault, PermissionAnswer, RunState
 from steprail_daemon.core.run import Run
@@ -68,6 +69,7 @@ LATE: tuple[RunEvent, ...] = (
     DecidersChanged(0),
     DrainWindowEnding(),
     AgentSilent(SECOND),
+    UsageSpent(None, None),
     STOPPED_TURN,
     COMPLETED_TURN,
     ProtocolFailed("not JSON"),

@@ -80,6 +80,7 @@ from steprail_daemon.core.events import (
     TimerFired,
     TurnCame,
     TurnEnded,
+    UsageSpent,
 )
 from steprail_daemon.core.model import (
     SECOND,
@@ -102,6 +103,7 @@ from steprail_daemon.core.model import (
     StopRequest,
     StopRule,
     TurnEndReason,
+    Usage,
 )
 from steprail_daemon.core.policy import Ruling
 from steprail_daemon.core.records import (
@@ -167,6 +169,7 @@ ANYTHING: tuple[RunEvent, ...] = (
     BoundaryCancelled("b1"),
     ActivityPastGate("ToolStarted"),
     AgentSilent(60 * SECOND),
+    UsageSpent(Usage(1, output_tokens=1), None),
     DrainWindowEnding(),
     DRAIN,
 )

@@ -66,6 +66,7 @@ from steprail_daemon.core.events import (
     Timer,
     TimerFired,
     TurnCame,
+    UsageSpent,
 )
 from steprail_daemon.core.model import (
     SECOND,
@@ -247,6 +248,7 @@ def test_what_else_an_earlier_turn_leaves_behind_is_ignored() -> None:
     play.hears(PermissionWithdrawn("perm")).says()
     play.hears(QuestionWithdrawn("ask")).says()
     play.hears(AgentSilent(SECOND)).says()
+    play.hears(UsageSpent(None, None)).says()
     play.hears(replace(completed(1), held=False)).says()
     play.ends_in(RunState.QUEUED)
 

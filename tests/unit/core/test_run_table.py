@@ -22,6 +22,7 @@ from tests.unit.core import (
     test_run_running,
     test_run_steering,
     test_run_stopping,
+    test_run_usage,
 )
 
 from steprail_daemon.core import events
@@ -45,6 +46,7 @@ MODULES: tuple[ModuleType, ...] = (
     test_run_inexact,
     test_run_aborting,
     test_run_ended,
+    test_run_usage,
 )
 
 

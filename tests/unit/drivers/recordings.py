@@ -2,7 +2,8 @@
 
 `tests/golden/claude/<version>/NAME.jsonl` holds one record a line, `dir` in, out, err or meta with the parsed line in
 `msg`; `NAME.requests.jsonl` holds what the model's endpoint received meanwhile, abridged. A `meta` record with `argv`
-begins a new process. Strings over 3,000 characters and the CLI's catalogues are cut.
+begins a new process; with `wants_cost` its prompts were sent so. Strings over 3,000 characters and the CLI's catalogues
+are cut.
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steprail_daemon.core.commands import AgentCommand, AnswerBoundary, AnswerPermission, Interrupt, SendPrompt
+from steprail_daemon.core.commands import (
+    AgentCommand,
+    AnswerBoundary,
+    AnswerPermission,
+    AnswerQuestion,
+    Interrupt,
+    SendPrompt,
+)
 from steprail_daemon.core.events import AgentEvent
-from steprail_daemon.core.model import DecisionAction, PermissionMode
+from steprail_daemon.core.model import DecisionAction, PermissionMode, QuestionItemAnswer
 from steprail_daemon.drivers.base import Channel, CodecSettings
 from steprail_daemon.drivers.claude.codec import ClaudeCodec
 
@@ -109,35 +117,61 @@ def _play(life: list[dict[str, Any]], cut: Cutter) -> Life:
         pending = b""
         played.sent += [json.loads(line) for line in codec.data_to_send().splitlines()]
 
-    for record in life[1:]:
+    wants_cost = life[0]["msg"].get("wants_cost", False)
+    for index, record in enumerate(life[1:], 2):
         if record["dir"] == "out":
             pending += json.dumps(record["msg"], ensure_ascii=False).encode() + b"\n"
             continue
         flush()
-        _put_in(codec, record["msg"])
+        model = _model_in(record["msg"])
+        if model:
+            # It went along with an answer at the gate, which was kept back until it was confirmed.
+            line = next(later["msg"] for later in life[index:] if later["msg"]["type"] == "control_response")
+            codec.send(_gate_answer(line["response"], model))
+        else:
+            _put_in(codec, record["msg"], wants_cost=wants_cost)
     flush()
     played.events += codec.receive_eof(Channel.STDOUT)
     return played
 
 
-def _put_in(codec: ClaudeCodec, line: dict[str, Any]) -> None:
+def _model_in(line: dict[str, Any]) -> str:
+    request = line.get("request", {})
+    return str(request["model"]) if request.get("subtype") == "set_model" else ""
+
+
+def _put_in(codec: ClaudeCodec, line: dict[str, Any], *, wants_cost: bool) -> None:
     if line["type"] == "control_request" and line["request"]["subtype"] == "initialize":
         codec.start()
         return
-    command = _command(line)
-    if command is not None:
+    for command in _commands(line, wants_cost=wants_cost):
         codec.send(command)
 
 
-def _command(line: dict[str, Any]) -> AgentCommand | None:
+def _commands(line: dict[str, Any], *, wants_cost: bool) -> list[AgentCommand]:
     if line["type"] == "user":
-        return SendPrompt(line["uuid"], line["message"]["content"])
+        return [SendPrompt(line["uuid"], line["message"]["content"], wants_cost)]
     if line["type"] == "control_request":
-        return Interrupt() if line["request"]["subtype"] == "interrupt" else None
+        return [Interrupt()] if line["request"]["subtype"] == "interrupt" else []
     response = line["response"]
     answer = response.get("response", {})
-    if "behavior" in answer:
-        return AnswerPermission(response["request_id"], answer["behavior"] == "allow", answer.get("message", ""))
-    # An answer to another hook than the gate's names an id that the codec does not know, and sends nothing.
-    stop = answer.get("continue") is False or response["subtype"] == "error"
-    return AnswerBoundary(response["request_id"], DecisionAction.STOP if stop else DecisionAction.CONTINUE)
+    if "behavior" not in answer:
+        # An answer to another hook than the gate's names an id that the codec does not know, and sends nothing.
+        return [_gate_answer(response)]
+    request_id, told = response["request_id"], answer.get("updatedInput", {}).get("answers")
+    answers = None if told is None else tuple(QuestionItemAnswer(str(n), (), text) for n, text in _numbered(told))
+    # One of the two names an id that the codec does not know.
+    allow = answer["behavior"] == "allow"
+    return [AnswerPermission(request_id, allow, answer.get("message", "")), AnswerQuestion(request_id, answers)]
+
+
+def _numbered(answers: dict[str, str]) -> Iterator[tuple[int, str]]:
+    return enumerate(answers.values(), 1)
+
+
+def _gate_answer(response: dict[str, Any], model: str = "") -> AnswerBoundary:
+    answer = response.get("response", {})
+    if answer.get("continue") is False or response["subtype"] == "error":
+        return AnswerBoundary(response["request_id"], DecisionAction.STOP)
+    text = answer.get("hookSpecificOutput", {}).get("additionalContext", "")
+    return AnswerBoundary(response["request_id"], DecisionAction.CONTINUE, (text,) if text else (), model)

@@ -18,6 +18,7 @@ from steprail_daemon.core.events import (
     MessageEnded,
     MessageStarted,
     PermissionAsked,
+    PermissionWithdrawn,
     PromptConfirmed,
     ProtocolFailed,
     RawReceived,
@@ -149,7 +150,8 @@ class TestHandshake:
         codec = ClaudeCodec(settings())
         codec.start()
         gate = {"matcher": None, "hookCallbackIds": ["PostToolBatch"], "timeout": 86_400, "onFailure": "block"}
-        request = {"subtype": "initialize", "hooks": {"PostToolBatch": [gate]}}
+        before = {"matcher": "Agent|Task", "hookCallbackIds": ["PreToolUse"], "timeout": 86_400}
+        request = {"subtype": "initialize", "hooks": {"PostToolBatch": [gate], "PreToolUse": [before]}}
         assert sent(codec) == [{"type": "control_request", "request_id": "req_1", "request": request}]
 
     @pytest.mark.parametrize("lacking", ["hooks_applied", "hook_on_failure_supported"])
@@ -284,7 +286,7 @@ class TestOtherRequests:
     def test_leave_is_asked_with_the_arguments_as_they_are_and_given_with_the_same(self, working: ClaudeCodec) -> None:
         (asked,) = feed(working, leave())
         arguments = '{"command": "touch a", "deep": [1, {"x": null}]}'
-        assert asked == PermissionAsked("p1", "t1", "Bash", arguments, "", ToolKind.EXECUTE)
+        assert asked == PermissionAsked("p1", "t1", "Bash", arguments, "", ToolKind.EXECUTE, "Bash: touch a")
         working.send(AnswerPermission("p1", allow=True, message=""))
         assert answers(working) == [("p1", {"behavior": "allow", "updatedInput": json.loads(arguments)})]
 
@@ -296,8 +298,9 @@ class TestOtherRequests:
         assert isinstance(ended, ToolEnded)
         assert ended.result.outcome is ToolOutcome.DENIED
 
-    def test_leave_that_was_withdrawn_is_not_answered(self, working: ClaudeCodec) -> None:
-        feed(working, leave(), {"type": "control_cancel_request", "request_id": "p1"})
+    def test_leave_that_was_withdrawn_is_told_and_not_answered(self, working: ClaudeCodec) -> None:
+        _, withdrawn = feed(working, leave(), {"type": "control_cancel_request", "request_id": "p1"})
+        assert withdrawn == PermissionWithdrawn("p1")
         working.send(AnswerPermission("p1", allow=True, message=""))
         assert sent(working) == []
 
@@ -473,7 +476,7 @@ class TestToolResults:
 class TestTurns:
     def test_an_api_error_is_an_error_although_its_subtype_is_success(self, working: ClaudeCodec) -> None:
         (ended,) = feed(
-            working, result(is_error=True, terminal_reason="api_error", api_error_status=529, result="busy")
+            working, result(is_error=True, terminal_reason="api_error", api_error_status=503, result="busy")
         )
         assert isinstance(ended, TurnEnded)
         assert ended.reason is TurnEndReason.ERROR
@@ -489,6 +492,8 @@ class TestTurns:
         ("fields", "reason", "retryable"),
         [
             ({"api_error_status": 429}, "RATE_LIMITED", True),
+            ({"api_error_status": 529}, "RATE_LIMITED", True),
+            ({"api_error_status": 413, "terminal_reason": "image_error"}, "CONTEXT_OVERFLOW", False),
             ({"api_error_status": 401}, "AUTH_FAILED", False),
             ({"api_error_status": 403}, "AUTH_FAILED", False),
             ({"api_error_status": 402}, "QUOTA_EXHAUSTED", False),
@@ -503,7 +508,7 @@ class TestTurns:
     def test_a_failure_has_its_reason(
         self, working: ClaudeCodec, fields: dict[str, Any], reason: str, retryable: bool
     ) -> None:
-        (ended,) = feed(working, result(**{"is_error": True, "terminal_reason": "api_error"} | fields))
+        *_, ended = feed(working, result(**{"is_error": True, "terminal_reason": "api_error"} | fields))
         assert isinstance(ended, TurnEnded)
         assert ended.failure is not None
         assert (ended.failure.reason, ended.failure.retryable) == (reason, retryable)

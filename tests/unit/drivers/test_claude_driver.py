@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from steprail_daemon.core.model import PermissionMode, StepGate
@@ -9,7 +11,12 @@ SESSION = "f9cdfd84-2a60-4bc6-b407-feb7014e5dfd"
 
 
 def plan(
-    *, resume: bool = False, model: str = "", mode: PermissionMode = PermissionMode.ASK, home: str = ""
+    *,
+    resume: bool = False,
+    model: str = "",
+    mode: PermissionMode = PermissionMode.ASK,
+    home: str = "",
+    **fields: Any,
 ) -> LaunchPlan:
     return DRIVER.plan(
         LaunchSpec(
@@ -20,6 +27,7 @@ def plan(
             model=model,
             permission_mode=mode,
             isolated_home=home,
+            **fields,
         )
     )
 
@@ -50,29 +58,35 @@ def test_a_model_is_one_argument_whatever_it_looks_like() -> None:
     assert not any(part.startswith("--model") for part in plan().argv)
 
 
-@pytest.mark.parametrize(
-    ("mode", "word"),
-    [
-        (PermissionMode.ASK, "default"),
-        (PermissionMode.ACCEPT_EDITS, "acceptEdits"),
-        (PermissionMode.READ_ONLY, "default"),
-        (PermissionMode.BYPASS, "default"),
-    ],
-)
-def test_the_mode_is_always_said_so_that_the_users_settings_cannot_choose_another(
-    mode: PermissionMode, word: str
-) -> None:
-    assert f"--permission-mode={word}" in plan(mode=mode).argv
+@pytest.mark.parametrize("mode", PermissionMode)
+def test_the_cli_asks_in_every_mode_whatever_the_users_settings_choose(mode: PermissionMode) -> None:
+    assert "--permission-mode=default" in plan(mode=mode).argv
+    assert "--permission-mode=plan" in plan(mode=mode, plan_mode=True).argv
+
+
+def option(argv: tuple[str, ...], name: str) -> set[str]:
+    (found,) = [part for part in argv if part.startswith(f"--{name}=")]
+    return set(found.partition("=")[2].split(","))
 
 
 def test_read_only_takes_the_editing_tools_away() -> None:
-    def taken(mode: PermissionMode) -> set[str]:
-        (option,) = [part for part in plan(mode=mode).argv if part.startswith("--disallowedTools=")]
-        return set(option.partition("=")[2].split(","))
+    editing = {"Edit", "MultiEdit", "NotebookEdit", "Write"}
+    assert editing <= option(plan(mode=PermissionMode.READ_ONLY).argv, "disallowedTools")
+    assert not editing & option(plan(mode=PermissionMode.BYPASS).argv, "disallowedTools")
 
-    assert {"Edit", "Write", "NotebookEdit"} <= taken(PermissionMode.READ_ONLY)
-    assert not {"Edit", "Write", "NotebookEdit"} & taken(PermissionMode.BYPASS)
-    assert "AskUserQuestion" in taken(PermissionMode.BYPASS)
+
+def test_tools_that_work_beside_or_after_a_run_are_taken_away_and_questions_are_not() -> None:
+    taken = option(plan().argv, "disallowedTools")
+    assert taken == {"CronCreate", "ScheduleWakeup", "Workflow"}
+
+
+def test_a_sessions_own_tools_and_instructions_are_one_argument_each() -> None:
+    argv = plan(allowed_tools=("Bash", "Read"), disallowed_tools=("Edit", "Workflow"), instructions="--be kind").argv
+    assert option(argv, "tools") == {"Bash", "Read"}
+    assert option(argv, "disallowedTools") == {"CronCreate", "ScheduleWakeup", "Workflow", "Edit"}
+    assert "--append-system-prompt=--be kind" in argv
+    assert not any(part.startswith(("--tools", "--append-system-prompt", "--allowedTools")) for part in plan().argv)
+    assert DRIVER.options == {"allowed_tools", "disallowed_tools", "instructions"}
 
 
 def test_nothing_runs_beside_or_after_the_work() -> None:
@@ -133,9 +147,11 @@ def test_a_prompt_that_the_model_would_not_get_is_refused(text: str, problem: st
     assert bool(problem) == bool(said)
 
 
-def test_it_promises_no_more_than_this_first_form_does() -> None:
+def test_it_promises_what_was_seen_on_the_real_program_and_no_more() -> None:
     can = DRIVER.capabilities
     assert can.step_gate is StepGate.EXACT
-    assert can.max_decision_hold_ns == 660_000_000_000
-    for promise in (can.permissions, can.steer, can.questions, can.continue_without_prompt, can.model_switch):
-        assert not promise
+    assert can.max_decision_hold_ns == can.max_permission_hold_ns == 660_000_000_000
+    asks = (can.permissions, can.permission_alternatives, can.questions, can.plan_mode)
+    assert all((*asks, can.steer, can.guidance, can.model_switch, can.resume, can.abort_keeps_results))
+    assert not any((can.images, can.fork, can.mcp_servers, can.continue_without_prompt, can.loop_strategy))
+    assert DRIVER.live_changes == {"model", "modes"}

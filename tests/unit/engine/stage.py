@@ -349,6 +349,7 @@ class Stage:
             loop=asyncio.get_running_loop(),
             start_task=start_task,
             require_agent=self.agents.require,
+            version_of=self.agents.version_of,
             rules=self.rules,
             rate_limits=RateLimits(self.settings, SystemClock(), lambda: 0.0),
             arrivals=Arrivals(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.engine.stage import engine_stage
 
@@ -153,9 +154,11 @@ async def test_whoever_follows_all_is_woken_by_what_comes(tmp_path: Path) -> Non
         follower.close()
 
 
-async def test_a_model_of_its_own_needs_an_agent_that_can(tmp_path: Path) -> None:
+async def test_a_plan_needs_an_agent_that_can(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         session_id, _, _ = await stage.running()
+        view = stage.runner(session_id).view
+        view.capabilities = msgspec.structs.replace(view.capabilities, plan_mode=False)
         with pytest.raises(WrongState, match="CAPABILITY_MISSING"):
             stage.engine.update_session(LOCAL, session_id, SessionChange(plan_mode=True))
 

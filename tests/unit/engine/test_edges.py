@@ -12,7 +12,7 @@ from tests.unit.engine.stage import WatchedStore, boundary_line, engine_stage, s
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import SECOND, Decision, DecisionAction, RunState, SessionState, StepGate
 from steprail_daemon.engine.facade import LOCAL, CreateSession, DeciderRequest, LimitsRequest, StartRun
-from steprail_daemon.engine.runner import MAX_CALLS
+from steprail_daemon.engine.interpreting import MAX_CALLS
 from steprail_daemon.journal.store import Batch, JournalError
 
 pytestmark = pytest.mark.anyio

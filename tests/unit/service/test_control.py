@@ -30,7 +30,7 @@ async def nothing() -> runs_pb2.ControlRunRequest | None:
 async def test_one_message_is_under_way_at_a_time_and_one_question_is_open() -> None:
     facade, transport = FakeFacade(), Transport()
     call = Call(LOCAL, cast("grpc.aio.ServicerContext[Any, Any]", transport), 60_000_000_000)
-    stream = Conversation(facade, Verbs(facade, RequestIds(facade.now)), call, nothing)
+    stream = Conversation(facade, Verbs(facade, RequestIds(facade)), call, nothing)
     assert stream.can_be_asked()
 
     stream.ask(PENDING, b"")

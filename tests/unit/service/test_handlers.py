@@ -27,7 +27,7 @@ LATER = {
 
 def services() -> dict[str, tuple[ServiceDescriptor, object]]:
     facade, calls = FakeFacade(), Calls(10**9)
-    ids = RequestIds(facade.now)
+    ids = RequestIds(facade)
     return {
         "AgentService": (agents_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(facade, calls)),
         "SessionService": (sessions_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(facade, ids)),

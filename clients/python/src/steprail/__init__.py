@@ -5,9 +5,11 @@
 
 from steprail.errors import (
     AlreadyExists,
+    CallbackFailed,
     CallTimeout,
     ConnectionFailed,
     CredentialsUnusable,
+    CursorInvalid,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -18,13 +20,16 @@ from steprail.errors import (
     StepRailError,
     Unauthenticated,
     Unavailable,
+    Unimplemented,
 )
 
 __all__ = [
     "AlreadyExists",
     "CallTimeout",
+    "CallbackFailed",
     "ConnectionFailed",
     "CredentialsUnusable",
+    "CursorInvalid",
     "FailedPrecondition",
     "InvalidArgument",
     "NotFound",
@@ -35,4 +40,5 @@ __all__ = [
     "StepRailError",
     "Unauthenticated",
     "Unavailable",
+    "Unimplemented",
 ]

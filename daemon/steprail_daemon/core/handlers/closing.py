@@ -11,7 +11,7 @@ from steprail_daemon.core.commands import (
     Command,
     FinishRun,
 )
-from steprail_daemon.core.events import Timer, TurnEnded
+from steprail_daemon.core.events import Timer, TurnEnded, UsageSpent
 from steprail_daemon.core.handlers.base import (
     ABORTING,
     AWAITING_PERMISSION,
@@ -40,6 +40,7 @@ from steprail_daemon.core.records import (
     RunEnded,
     RunStateChanged,
     TurnFinished,
+    UsageBeside,
     UsageCounted,
 )
 from steprail_daemon.core.stops.expressions import ExpressionResult
@@ -105,13 +106,18 @@ class Closing(RunBase):
         """Record the end of the turn. Nothing waits for an answer any more."""
         facts = self._close_asks(ResolutionSource.AGENT, "the turn ended before anybody answered")[0]
         completed = event.reason is TurnEndReason.COMPLETED
-        if completed:
-            self._tally.settle(event.usage, event.cost)
-            facts += self._steers_delivered()
         if event.usage is not None or event.cost is not None:
             facts.append(self._emit(UsageCounted(event.usage, event.cost)))
+        if completed:
+            self._tally.settle(None if event.usage is None else self.view.usage, event.cost)
+            facts += self._steers_delivered()
         facts.append(self._emit(TurnFinished(event.reason, event.reason_raw, event.text)))
         return facts
+
+    def _spent(self, event: UsageSpent, _at: int) -> list[Command]:
+        """Something beside the main loop was used."""
+        self._tally.spend(event.usage, event.cost)
+        return [self._emit(UsageBeside(event.usage, event.cost, event.side_request))]
 
     def _cut_off(self, at: int, reason: StopReason | None = None) -> list[Command]:
         """Interrupt the agent, or hold the interrupt until it can take one."""

@@ -24,7 +24,8 @@ from steprail_daemon.core.stops.base import GroupRuleKind, RuleKind, StepFacts
 from steprail_daemon.core.stops.checks import needs, problems, unserved
 from steprail_daemon.core.stops.expression import EXPRESSION
 from steprail_daemon.core.stops.kinds import BY_CONDITION, KINDS
-from steprail_daemon.core.stops.tally import GROUP_CONDITIONS, NO_COST, NO_USAGE, Tally, conditions
+from steprail_daemon.core.stops.tally import GROUP_CONDITIONS, Tally, conditions
+from steprail_daemon.core.usage import NO_COST, NO_USAGE
 
 if TYPE_CHECKING:
     from steprail_daemon.core.stops.expressions import ExpressionResult

@@ -13,7 +13,6 @@ from steprail_daemon.core.model import (
     AllOfRule,
     AnyOfRule,
     Cost,
-    CostBasis,
     CostRule,
     NoneOfRule,
     RepetitionRule,
@@ -30,10 +29,7 @@ from steprail_daemon.core.model import (
     ToolOutcome,
     Usage,
 )
-
-#: What was used where nothing was used, as before the first run of a session.
-NO_USAGE = Usage(0, 0, 0, 0, 0)
-NO_COST = Cost(0, CostBasis.REPORTED)
+from steprail_daemon.core.usage import NO_COST, NO_USAGE
 
 #: The conditions that hold other rules.
 GROUP_CONDITIONS = (AnyOfRule, AllOfRule, NoneOfRule)

@@ -8,6 +8,8 @@ import msgspec
 
 #: The gate's hook; also the name of its callback.
 GATE: Final = "PostToolBatch"
+#: The hook before a tool, asked for where the tool is a sub-agent; also the name of its callback.
+DELEGATION: Final = "PreToolUse"
 
 #: The model reads this at its next turn, so it says what to do and nothing about rules or budgets.
 STOP_TEXT: Final = "The host paused the work here. The next message says how to go on."

@@ -39,7 +39,7 @@ from steprail_daemon.core.events import (
 from steprail_daemon.core.model import ContextWindowKind, DecisionAction
 from steprail_daemon.drivers.base import Channel, CodecSettings
 from steprail_daemon.drivers.claude import answers, handshake, wire
-from steprail_daemon.drivers.claude.answers import GATE
+from steprail_daemon.drivers.claude.answers import DELEGATION, GATE
 from steprail_daemon.drivers.claude.asks import Asks
 from steprail_daemon.drivers.claude.controls import SUCCESS, Controls
 from steprail_daemon.drivers.claude.edits import EDITING, Edits
@@ -358,6 +358,8 @@ class ClaudeCodec:
                 self._meter.hold(boundary)
             else:
                 events.append(boundary)
+        elif request.callback_id == DELEGATION:
+            self._on_delegation(request_id, inner=bool(batch.agent_id))
         elif request.callback_id != GATE:
             self._on_other_hook(request_id, raw, events)
         elif batch.agent_id:
@@ -366,6 +368,12 @@ class ClaudeCodec:
             # A turn that no prompt asked for: nobody would decide about its steps.
             self._answer(request_id, answers.STOP)
             self._pass_on("control_request/hook_callback", raw, events)
+
+    def _on_delegation(self, request_id: str, *, inner: bool) -> None:
+        # A sub-agent's own sub-agents are of the same account.
+        self._mark_due = not inner and self._messages.streaming
+        if inner or self._meter.delegation(request_id, message_open=self._mark_due):
+            self._answer(request_id, answers.NOTHING)
 
     def _on_other_hook(self, request_id: str, raw: bytes, events: list[AgentEvent]) -> None:
         self._answer(request_id, answers.NOTHING)
@@ -394,9 +402,10 @@ class ClaudeCodec:
         del raw
         request_id = line.request_id
         self._asks.withdrawn(request_id, events)
+        untold = self._meter.drop(request_id)
         if request_id in self._boundaries:
             self._boundaries.discard(request_id)
-            if not self._meter.drop(request_id):
+            if not untold:
                 events.append(BoundaryCancelled(request_id))
 
     def _on_result(self, line: wire.ResultLine, raw: bytes, events: list[AgentEvent]) -> None:

@@ -67,6 +67,10 @@ class Controls:
             b'{"type":"control_request","request_id":"req_%d","request":{"subtype":"interrupt"}}\n' % self._count
         )
 
+    def write(self, line: bytes) -> None:
+        """Send a line."""
+        self._out.append(line)
+
     def keep(self, line: bytes) -> None:
         """Send a line once the changes that were asked for are confirmed."""
         self._kept.append(line)

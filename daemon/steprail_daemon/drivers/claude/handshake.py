@@ -8,17 +8,22 @@ import msgspec
 
 from steprail_daemon.core.events import AgentReady, ProtocolFailed
 from steprail_daemon.drivers.claude import wire
-from steprail_daemon.drivers.claude.answers import GATE
+from steprail_daemon.drivers.claude.answers import DELEGATION, GATE
 from steprail_daemon.drivers.claude.controls import SUCCESS
 
 #: Seconds that the CLI waits for the answer at a boundary. The default is 600, and it dies when they are over.
 HOOK_TIMEOUT_S: Final = 86_400
 
 
+#: The tools that start a sub-agent; `Task` is the older name.
+_SUBAGENT_TOOLS: Final = "Agent|Task"
+
+
 def request() -> dict[str, Any]:
-    """Ask for a gate that waits for a day and fails closed."""
+    """Ask for a gate that waits for a day and fails closed, and to be told before a sub-agent starts."""
     gate = {"matcher": None, "hookCallbackIds": [GATE], "timeout": HOOK_TIMEOUT_S, "onFailure": "block"}
-    return {"subtype": "initialize", "hooks": {GATE: [gate]}}
+    before = {"matcher": _SUBAGENT_TOOLS, "hookCallbackIds": [DELEGATION], "timeout": HOOK_TIMEOUT_S}
+    return {"subtype": "initialize", "hooks": {GATE: [gate], DELEGATION: [before]}}
 
 
 def answered(response: wire.ControlResponse, agent_session_id: str) -> AgentReady | ProtocolFailed:

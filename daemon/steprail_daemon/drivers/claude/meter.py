@@ -4,7 +4,9 @@ The stream tells the tokens of each message of the main loop and nothing about m
 neither. Its sums hold everything, and it gives them at any time, also while the gate is held. So a reading is taken
 where one spender ends and the next begins, and what was spent between two readings belongs to the second one's account:
 
-- `STEP`: before the first sub-agent of a step, or at the boundary: the main loop's own message;
+- `STEP`: before the first sub-agent of a step, or at the boundary: the main loop's own message. A sub-agent may start
+  while that is still being written, and nothing of a message is summed up before it is whole; so the hook before the
+  tool is held until the reading is there;
 - `SUBAGENTS`: at the boundary of a step in which sub-agents worked;
 - `SIDE`: after a summary that compacted the context.
 
@@ -22,7 +24,7 @@ import msgspec
 
 from steprail_daemon.core.events import AgentEvent, BoundaryReached, UsageReported
 from steprail_daemon.core.model import Cost, CostBasis
-from steprail_daemon.drivers.claude import wire
+from steprail_daemon.drivers.claude import answers, wire
 from steprail_daemon.drivers.claude.controls import SUCCESS, Controls
 from steprail_daemon.drivers.claude.usage import Totals, totals_of
 
@@ -56,9 +58,12 @@ class Meter:
         self._last: Totals | None = None if resumed else Totals()
         self._wants_cost = False
         self._step_cost: int | None = 0
+        self._mark_read = False
         #: Sub-agents of the present step, and the calls that they do.
         self._agents: dict[str, str] = {}
         self._marked = False
+        #: Hooks before sub-agents that wait for the mark.
+        self._delegations: list[str] = []
         self._held: _Held | None = None
         self._turn = 0
 
@@ -74,13 +79,14 @@ class Meter:
     def end_turn(self, sums: Totals | None) -> None:
         """Take the sums that the turn's result carries; None: they mean nothing."""
         self._turn += 1
+        self._delegations.clear()
         self._last = sums
         self._held = None
 
     def _begin_step(self) -> None:
         self._step_cost = 0
         self._agents.clear()
-        self._marked = False
+        self._marked = self._mark_read = False
 
     # --- what the codec sees -------------------------------------------------------------------------------------
 
@@ -95,15 +101,24 @@ class Meter:
         if not message_open:
             self._mark()
 
+    def delegation(self, request_id: str, *, message_open: bool) -> bool:
+        """Take the hook before a sub-agent; true if it may start now, else its answer comes with the mark."""
+        if self._mark_read:
+            return True
+        self._delegations.append(request_id)
+        if not message_open:
+            self._mark()
+        return False
+
     def message_closed(self) -> None:
         """Note that the main loop's message is whole."""
-        if self._agents:
+        if self._agents or self._delegations:
             self._mark()
 
     def _mark(self) -> None:
         if not self._marked:
             self._marked = True
-            self._read(Account.STEP)
+            self._read(Account.STEP, is_mark=True)
 
     def compaction_began(self) -> None:
         """Note that a summary is about to be asked for."""
@@ -120,25 +135,35 @@ class Meter:
         self._held = _Held(boundary, names, self._marked)
         self._read(Account.SUBAGENTS if agents and self._marked else Account.STEP)
 
-    def drop(self, boundary_id: str) -> bool:
-        """Forget a boundary that waits for a reading and was not told; false if it does not."""
-        if self._held is None or self._held.boundary.boundary_id != boundary_id:
+    def drop(self, request_id: str) -> bool:
+        """Forget what waits for a reading and is no longer wanted; false if it is no boundary that does."""
+        if request_id in self._delegations:
+            self._delegations.remove(request_id)
+        if self._held is None or self._held.boundary.boundary_id != request_id:
             return False
         self._held = None
         return True
 
     # --- readings ------------------------------------------------------------------------------------------------
 
-    def _read(self, account: Account) -> None:
+    def _read(self, account: Account, *, is_mark: bool = False) -> None:
         turn, held = self._turn, self._held
 
         def on_answer(response: wire.ControlResponse, events: list[AgentEvent]) -> None:
             if turn == self._turn:
+                if is_mark:
+                    self._let_start()
                 self._account(account, self._spent(response), events)
                 if held is not None and held is self._held:
                     self._tell(held, events)
 
         self._controls.ask(_REQUEST, on_answer)
+
+    def _let_start(self) -> None:
+        self._mark_read = True
+        for request_id in self._delegations:
+            self._controls.write(answers.answer(request_id, answers.NOTHING))
+        self._delegations.clear()
 
     def _spent(self, response: wire.ControlResponse) -> Totals | None:
         now = _sums(response)

@@ -180,14 +180,14 @@ async def guidance_reaches_the_model_with_its_next_request(stage: Stage) -> None
 
 @check("steer")
 async def a_text_for_the_running_turn_is_delivered_with_the_next_boundary(stage: Stage) -> None:
-    run_id = await stage.start(await stage.session(), Work(steps=40))
+    run_id = await stage.start(await stage.session(), Work(steps=20))
     await stage.until(run_id, "turn_start")
     steer_id = stage.facade.steer_run(LOCAL, run_id, "Look at the kingfisher.")
     delivered = await stage.until(run_id, "steer_delivered")
     assert delivered.steer_delivered.steer_id == steer_id
     assert stage.rig.saw("Look at the kingfisher.") in (None, True)
     run = await stage.ended(run_id)
-    assert (run.state, run.step_count) == (COMPLETED, 40), run
+    assert (run.state, run.step_count) == (COMPLETED, 20), run
 
 
 @check("continue_without_prompt")

@@ -57,7 +57,8 @@ async def events_come_in_order_each_once(stage: Stage) -> None:
     run_id = await stage.start(await stage.session(), Work(steps=2, text="In order."))
     await stage.ended(run_id)
     events = await stage.events(run_id)
-    assert [event.seq for event in events] == list(range(events[0].seq, events[0].seq + len(events)))
+    numbers = [event.seq for event in events]
+    assert numbers == sorted(set(numbers))
     kinds = [str(event.WhichOneof("body")) for event in events]
     for once in ("agent_start", "turn_start", "turn_end", "agent_end"):
         assert kinds.count(once) == 1, (once, kinds)
@@ -143,7 +144,7 @@ async def read_only_changes_nothing(stage: Stage) -> None:
     session_id = await stage.session(permission_mode=PermissionMode.READ_ONLY)
     run = await stage.run(session_id, Work(steps=1, asks=True))
     assert run.state in (RunState.COMPLETED, RunState.STOPPED), run
-    assert list(stage.workspace.iterdir()) == []
+    assert stage.rig.changes() in (None, 0)
     (step,) = stage.steps(run.run_id)
     assert [result.outcome for result in step.tool_results] == [steps_pb2.TOOL_OUTCOME_DENIED]
 

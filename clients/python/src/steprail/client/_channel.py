@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from importlib import resources
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -19,34 +20,14 @@ T = TypeVar("T")
 #: Seconds that a call may take unless it is told otherwise.
 CALL_SECONDS = 30.0
 
-# Only UNAVAILABLE is tried again: what was refused for another reason would be refused again. What makes a session or
-# a run is never tried again by itself: a daemon remembers request ids for as long as it lives, so that one which died
-# after it had acted, and came back, would act twice. The other calls that change something find it changed.
-_SERVICE_CONFIG = {
-    "methodConfig": [
-        {
-            "name": [
-                {"service": "steprail.v1.SessionService", "method": "CreateSession"},
-                {"service": "steprail.v1.RunService", "method": "StartRun"},
-                {"service": "steprail.v1.RunService", "method": "ContinueRun"},
-                {"service": "steprail.v1.RunService", "method": "ControlRun"},
-            ],
-        },
-        {
-            "name": [{}],
-            "retryPolicy": {
-                "maxAttempts": 4,
-                "initialBackoff": "0.05s",
-                "maxBackoff": "1s",
-                "backoffMultiplier": 3,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        },
-    ]
-}
+#: What gRPC tries again by itself: only what ended with UNAVAILABLE, since what was refused for another reason would be
+#: refused again. What makes a session or a run is not in it: a daemon remembers request ids for as long as it lives, so
+#: that one which died after it had acted, and came back, would act twice. The other calls that change something find
+#: it changed. Streams of events are not in it either: the client takes them up where they ended.
+SERVICE_CONFIG = (resources.files("steprail.client") / "service_config.json").read_text("utf-8")
 
 _OPTIONS = (
-    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+    ("grpc.service_config", SERVICE_CONFIG),
     ("grpc.max_receive_message_length", 8 * 1024 * 1024),
     ("grpc.max_send_message_length", 20 * 1024 * 1024),
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -76,19 +57,34 @@ def open_channel(address: str, token: Callable[[], str] | None = None, tls: Tls 
     Raises:
         CredentialsUnusable: a file cannot be used, or a token would be sent where others can read it.
     """
-    if tls is None or address.startswith("unix:"):
-        channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
-    else:
-        name = (("grpc.ssl_target_name_override", tls.server_name),) if tls.server_name else ()
-        channel = grpc.aio.secure_channel(address, tls.credentials(), options=(*_OPTIONS, *name))
+    return with_credentials(_open(grpc.aio, address, tls), address, token, tls)
+
+
+def open_blocking_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
+    """Open a channel of gRPC's blocking form; see `open_channel`."""
+    channel: grpc.Channel = _open(grpc, address, tls)
+    return channel
+
+
+def with_credentials(
+    channel: grpc.aio.Channel, address: str, token: Callable[[], str] | None, tls: Tls | None
+) -> grpc.aio.Channel:
+    """Give a channel whose calls carry the token, if there is one; see `open_channel`."""
     if token is None:
         return channel
     require_private(address, encrypted=tls is not None)
     return with_token(channel, token)
 
 
+def _open(module: Any, address: str, tls: Tls | None) -> Any:
+    if tls is None or address.startswith("unix:"):
+        return module.insecure_channel(address, options=_OPTIONS)
+    name = (("grpc.ssl_target_name_override", tls.server_name),) if tls.server_name else ()
+    return module.secure_channel(address, tls.credentials(), options=(*_OPTIONS, *name))
+
+
 def new_request_id() -> str:
-    """Give a key by which one life of a daemon knows a request again."""
+    """Give a key by which a daemon knows a request again."""
     return uuid.uuid4().hex
 
 
@@ -99,6 +95,22 @@ async def answer(call: Awaitable[T], address: str) -> T:
         StepRailError: there was none, or it was an error.
     """
     try:
+        if isinstance(call, grpc.aio.Call):
+            await _done(call)
         return await call
-    except grpc.aio.AioRpcError as error:
+    except grpc.RpcError as error:
         raise from_rpc(error, address) from None
+
+
+async def _done(call: grpc.aio.Call) -> None:
+    """Wait until a call is over, by a future: a cancellation that passes through the call itself loses its message.
+
+    By that message anyio tells its own cancellations from others (grpc/grpc#43502).
+    """
+    over = asyncio.get_running_loop().create_future()
+    call.add_done_callback(lambda _: None if over.done() else over.set_result(None))
+    try:
+        await over
+    except asyncio.CancelledError:
+        call.cancel()
+        raise
