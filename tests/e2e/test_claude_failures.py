@@ -51,20 +51,19 @@ def test_a_turn_that_the_provider_refused_has_its_reason_and_the_next_has_the_re
     claude: Path, tmp_path: Path
 ) -> None:
     """One session through one refusal after the other; each is `subtype: success` in the CLI's own words."""
-    busy = refused(429, "rate_limit_error", "slow down", retry_after="1")
     credit = "Your credit balance is too low to access the Anthropic API."
+    refusals = [
+        (refused(403, "permission_error"), "AUTH_FAILED"),
+        (refused(402, "billing_error"), "QUOTA_EXHAUSTED"),
+        (refused(400, "invalid_request_error", credit), "QUOTA_EXHAUSTED"),
+        (refused(413, "request_too_large"), "CONTEXT_OVERFLOW"),
+        (refused(400, "invalid_request_error", "something is odd"), "AGENT_ERROR"),
+    ]
+    # What the provider says to every request from now on, whether the CLI tries it once or twice.
+    mood: list[Step] = []
+    busy = refused(429, "rate_limit_error", "slow down", retry_after="1")
     script = Script(
-        [
-            bash("echo kept"),
-            busy,
-            busy,
-            refused(403, "permission_error"),
-            refused(402, "billing_error"),
-            refused(400, "invalid_request_error", credit),
-            refused(413, "request_too_large"),
-            refused(400, "invalid_request_error", "something is odd"),
-            Step(text="Back again."),
-        ]
+        [bash("echo kept"), busy, busy, Step(text="Back again.")], aside=lambda _: mood[0] if mood else None
     )
     with MessagesEndpoint(script) as endpoint, started(tmp_path, claude, endpoint, environment=ONE_RETRY) as agent:
         agent.send(prompt("begin"))
@@ -82,14 +81,12 @@ def test_a_turn_that_the_provider_refused_has_its_reason_and_the_next_has_the_re
         assert not any("slow down" in event.text for event in agent.of(MessageEnded))
         assert agent.codec.eof_is_safe()
 
-        reasons = []
-        for number in range(4):
-            agent.send(prompt(f"again {number}"))
-            reasons.append(failure_of(agent).reason)
-        assert reasons == ["AUTH_FAILED", "QUOTA_EXHAUSTED", "QUOTA_EXHAUSTED", "CONTEXT_OVERFLOW"]
-        agent.send(prompt("odd"))
-        odd = failure_of(agent)
-        assert (odd.reason, odd.retryable) == ("AGENT_ERROR", False)
+        for refusal, reason in refusals:
+            mood[:] = [refusal]
+            agent.send(prompt(f"again for {reason}"))
+            failure = failure_of(agent)
+            assert (failure.reason, failure.retryable) == (reason, False)
+        mood.clear()
         agent.send(prompt("once more"))
         assert agent.until(TurnEnded).text == "Back again."
         assert results(endpoint) == ["kept"]

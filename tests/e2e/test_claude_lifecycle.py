@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -19,7 +21,6 @@ from steprail_daemon.core.events import (
     PromptConfirmed,
     RateLimited,
     ToolEnded,
-    ToolStarted,
     TurnEnded,
 )
 from steprail_daemon.core.model import FinishReason, ToolOutcome, TurnEndReason
@@ -103,7 +104,7 @@ def test_an_interrupt_before_the_first_word_or_in_a_back_off_ends_the_turn_at_on
 
 def test_a_term_at_a_held_boundary_makes_no_request_and_keeps_every_result(claude: Path, tmp_path: Path) -> None:
     session = str(uuid.uuid4())
-    with MessagesEndpoint(Script([bash("echo one", "exit 3"), Step(text="Here.")])) as endpoint:
+    with MessagesEndpoint(Script([bash("echo one", "cat missing.txt"), Step(text="Here.")])) as endpoint:
         with started(tmp_path, claude, endpoint, session=session) as agent:
             agent.send(prompt("begin"))
             agent.until(BoundaryReached)
@@ -114,26 +115,36 @@ def test_a_term_at_a_held_boundary_makes_no_request_and_keeps_every_result(claud
         with started(tmp_path, claude, endpoint, session=session, resume=True) as agent:
             agent.send(prompt("go on"))
             assert agent.until(TurnEnded).text == "Here."
-            assert [str(result)[:11] for result in results(endpoint)] == ["one", "Exit code 3"]
+            assert sorted(str(result)[:11] for result in results(endpoint)) == ["Exit code 1", "one"]
+
+
+def wait_stored(room: Path, session: str, text: str) -> None:
+    """Wait until the CLI has written something into its store, which it does a moment later than it tells it."""
+    (store,) = room.glob(f"home/.claude/projects/*/{session}.jsonl")
+    pause, deadline = threading.Event(), time.monotonic() + PATIENCE
+    while text not in store.read_text():
+        assert time.monotonic() < deadline, f"{text!r} was not stored"
+        pause.wait(0.02)
 
 
 def test_a_call_that_a_kill_cut_off_is_flagged_to_the_model_at_the_next_prompt(claude: Path, tmp_path: Path) -> None:
     session = str(uuid.uuid4())
-    with MessagesEndpoint(Script([bash("echo stored"), bash("sleep 30"), Step(text="Here.")])) as endpoint:
+    with MessagesEndpoint(Script([bash("echo kept"), bash("sleep 31"), Step(text="Here.")])) as endpoint:
         with started(tmp_path, claude, endpoint, session=session) as agent:
             agent.send(prompt("begin"))
-            agent.go_on(agent.until(BoundaryReached))
-            agent.until(ToolStarted)
+            boundary = agent.until(BoundaryReached)
+            wait_stored(tmp_path, session, '"tool_result","content":"kept"')
+            agent.go_on(boundary)
+            wait_stored(tmp_path, session, "sleep 31")
             os.killpg(agent.process.pid, signal.SIGKILL)
             agent.process.wait(PATIENCE)
         with started(tmp_path, claude, endpoint, session=session, resume=True) as agent:
             assert agent.until(AgentReady).gate_held
             agent.send(prompt("go on"))
             assert agent.until(TurnEnded).text == "Here."
-            stored, *flagged = map(str, results(endpoint))
-            assert stored == "stored"
-            # Killed at once it may not even have stored that it had called the tool.
-            assert all("outcome is unknown" in result for result in flagged)
+            kept, flagged = map(str, results(endpoint))
+            assert kept == "kept"
+            assert "outcome is unknown" in flagged
 
 
 def test_a_process_stays_after_its_result_and_makes_no_request_until_the_next_prompt(

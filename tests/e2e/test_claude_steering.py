@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.agent import QUIET, bash, prompt, results, started
 
@@ -91,7 +92,12 @@ def test_the_cost_of_each_step_adds_up_to_the_turns_also_after_a_resume(claude: 
 
 def test_a_summary_of_the_conversation_is_told_with_what_it_used_and_is_no_step(claude: Path, tmp_path: Path) -> None:
     full = Step(text="Full.", tools=bash("echo two").tools, usage={"input_tokens": 990_000})
-    script = Script([bash("echo one"), full, Step(text="A summary."), bash("echo three"), Step(text="Done.")])
+
+    def summary_for(body: dict[str, Any]) -> Step | None:
+        asked = "Respond with TEXT ONLY" in json.dumps(body["messages"][-1])
+        return Step(text="<summary>Two echoes.</summary>") if asked else None
+
+    script = Script([bash("echo one"), full, bash("echo three"), Step(text="Done.")], aside=summary_for)
     with MessagesEndpoint(script) as endpoint, started(tmp_path, claude, endpoint) as agent:
         agent.send(prompt("begin", wants_cost=True))
         turn = agent.work()

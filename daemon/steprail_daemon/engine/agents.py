@@ -101,7 +101,7 @@ class Agents:
 
     def version_of(self, name: str) -> str:
         """Give the version that an agent's program told last; empty if it has not."""
-        agent = next((agent for agent in self._settings.agents if agent.name == name), None)
+        agent = self._agents.get(name)
         return "" if agent is None else self._last(agent).version
 
     def _last(self, agent: AgentSettings) -> ProbeResult:

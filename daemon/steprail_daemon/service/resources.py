@@ -113,6 +113,10 @@ def _set_outcome(message: runs_pb2.Run, view: RunView, now: int) -> None:
         message.pending_decision.CopyFrom(waiting.decision(view.pending_decision, now))
     if view.usage is not None:
         message.usage.MergeFromString(values.usage(view.usage))
+    if view.subagent_usage is not None:
+        message.usage.subagents.MergeFromString(values.usage(view.subagent_usage))
+    if view.side_usage is not None:
+        message.usage.side_requests.MergeFromString(values.usage(view.side_usage))
     if view.cost is not None:
         message.cost.MergeFromString(values.cost(view.cost))
 

@@ -1,8 +1,10 @@
 """Conformance kit of drivers: what the daemon promises with every driver, as checks that a test runs over each agent.
 
     @pytest.mark.parametrize("check", checks_for("mine"), ids=lambda check: check.name)
-    async def test_the_driver_conforms(check, tmp_path):
-        await conform(check, my_rig, tmp_path)
+    async def test_the_driver_conforms(check, parents, tmp_path):
+        await conform(check, my_rig, parents, tmp_path)
+
+`parents` is a fixture that gives what `parentage` does; one is enough for a whole file.
 
 A check runs the real engine in this process and the agent as a real process under the real parent process, through the
 verbs of `engine.facade`. What of the agent is scripted, and how often its model was asked, is the rig's to say
@@ -10,7 +12,7 @@ verbs of `engine.facade`. What of the agent is scripted, and how often its model
 there are for a driver follows from its capabilities; the use of what it does not declare must be refused.
 
 Each check ends with every session closed and no process left, and takes between a tenth of a second and a few seconds.
-Two of them hold the agent, at a boundary and at a permission, for one second; `STEPRAIL_KIT_HOLD_SECONDS` sets another
+Two of them hold the agent, at a boundary and at a permission, for a moment; `STEPRAIL_KIT_HOLD_SECONDS` sets another
 time. `docs/writing-a-driver.md` has the whole way to a driver.
 """
 
@@ -23,6 +25,7 @@ from steprail_daemon.drivers.registry import DRIVERS
 from steprail_daemon.testing.driver_checks import asking, cutting, declaring, gating, leaving, saying, working
 from steprail_daemon.testing.driver_checks.gating import HOLD_VARIABLE
 from steprail_daemon.testing.driver_checks.registry import CHECKS, Check
+from steprail_daemon.testing.driver_parent import Parentage, parentage
 from steprail_daemon.testing.driver_rig import MakeRig, RequestLog, Rig, Work, as_json, from_json, text_after
 from steprail_daemon.testing.driver_stage import Stage, stage
 
@@ -31,6 +34,7 @@ __all__ = [
     "HOLD_VARIABLE",
     "Check",
     "MakeRig",
+    "Parentage",
     "RequestLog",
     "Rig",
     "Stage",
@@ -39,6 +43,7 @@ __all__ = [
     "checks_for",
     "conform",
     "from_json",
+    "parentage",
     "text_after",
     "unchecked",
 ]
@@ -53,7 +58,7 @@ def checks_for(driver: str) -> list[Check]:
     return [check for check in CHECKS if check.concerns(capabilities)]
 
 
-async def conform(check: Check, make_rig: MakeRig, directory: Path) -> None:
+async def conform(check: Check, make_rig: MakeRig, parents: Parentage, directory: Path) -> None:
     """Run one check in an empty directory.
 
     Raises:
@@ -61,7 +66,7 @@ async def conform(check: Check, make_rig: MakeRig, directory: Path) -> None:
         TimeoutError: something that the check waits for does not happen.
     """
     with make_rig(directory) as rig:
-        async with stage(rig, directory) as play:
+        async with stage(parents, rig, directory) as play:
             await check.run(play)
 
 

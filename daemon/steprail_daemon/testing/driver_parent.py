@@ -6,6 +6,7 @@ parent ends everything that is left, as it does at any worker's end.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -20,6 +21,7 @@ import anyio
 import anyio.to_thread
 
 from steprail_daemon.parent import procfs
+from steprail_daemon.supervisor import ParentLink
 
 _STUB: Final = """
 import socket, sys
@@ -36,11 +38,11 @@ _END_S: Final = 20.0
 
 
 class Parentage:
-    """A parent process that runs. `control` is our end of its control socket, for a `supervisor.ParentLink` to own."""
+    """A parent process that runs, and the link to it, through which agents are started. Stages take turns with it."""
 
-    def __init__(self, instance: str, control: int) -> None:
+    def __init__(self, instance: str, link: ParentLink) -> None:
         self.instance = instance
-        self.control = control
+        self.link = link
 
     def agents(self) -> set[int]:
         """Give the living processes of agents and of what they started: all with the parent's mark but the stub."""
@@ -80,7 +82,11 @@ async def parentage() -> AsyncIterator[Parentage]:
             with stub:
                 _, descriptors, _, _ = socket.recv_fds(stub, 1, 1)
                 os.set_blocking(descriptors[0], False)
-                yield Parentage(instance, descriptors[0])
+                link = ParentLink(descriptors[0], asyncio.get_running_loop())
+                try:
+                    yield Parentage(instance, link)
+                finally:
+                    link.close()
         except BaseException:
             process.terminate()
             raise

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import anyio.abc
-import msgspec
 
 from steprail.v1 import events_pb2, runs_pb2, steps_pb2
 from steprail_daemon.core.backoff import BackoffSettings
+from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import (
     MILLISECOND,
     SECOND,
@@ -49,8 +49,7 @@ from steprail_daemon.engine.world import World
 from steprail_daemon.journal import record
 from steprail_daemon.journal.memory import MemoryStore
 from steprail_daemon.service.translate import WireEncoders
-from steprail_daemon.supervisor import ParentLink
-from steprail_daemon.testing.driver_parent import Parentage, parentage
+from steprail_daemon.testing.driver_parent import Parentage
 from steprail_daemon.testing.driver_rig import AGENT, WAIT, Rig, Work
 from steprail_daemon.testing.driver_tap import Tap, TappedLauncher
 
@@ -60,6 +59,7 @@ LINE_BYTES: Final = 4 << 20
 BACKOFF_NS: Final = 300 * MILLISECOND
 
 _HOUR: Final = 3600 * SECOND
+_KILL: Final = parse_ladder(["kill"])
 
 
 class _NoExpressions:
@@ -213,13 +213,22 @@ async def _events(subscription: Subscription) -> AsyncGenerator[events_pb2.Event
         subscription.close()
 
 
+async def refusal(call: Awaitable[object]) -> StepRailError:
+    """Give what a call is refused with, which it must be."""
+    try:
+        await call
+    except StepRailError as error:
+        return error
+    raise AssertionError("it was not refused")
+
+
 def steps_rule(at_least: int) -> StopRule:
     """Give a rule that stops after so many steps."""
     return StopRule("steps", StepCountRule(at_least))
 
 
-def _settings(rig: Rig, directory: Path, changes: dict[str, Any]) -> EngineSettings:
-    settings = EngineSettings(
+def _settings(rig: Rig, directory: Path) -> EngineSettings:
+    return EngineSettings(
         agents=(rig.agent(),),
         workspace_roots=(os.path.realpath(directory),),
         max_sessions=8,
@@ -237,26 +246,23 @@ def _settings(rig: Rig, directory: Path, changes: dict[str, Any]) -> EngineSetti
         ladder=parse_ladder(["end:2s", "eof:3s", "term:3s", "kill"]),
         backoff=BackoffSettings(BACKOFF_NS, 5 * SECOND),
     )
-    return msgspec.structs.replace(settings, **changes)
 
 
 @asynccontextmanager
-async def stage(rig: Rig, directory: Path, **changes: Any) -> AsyncIterator[Stage]:
-    """Set the stage; `changes` are of the engine's settings. At the end every session is closed and nothing is left."""
+async def stage(parents: Parentage, rig: Rig, directory: Path) -> AsyncIterator[Stage]:
+    """Set the stage. At the end every session is closed and none of its processes is left."""
     workspace = directory / "work"
     workspace.mkdir(parents=True, exist_ok=True)
-    settings = _settings(rig, directory, changes)
+    settings = _settings(rig, directory)
     crashes: list[Exception] = []
-    async with parentage() as parents, anyio.create_task_group() as tasks:
-        loop = asyncio.get_running_loop()
-        link = ParentLink(parents.control, loop)
-        tap = Tap()
+    async with anyio.create_task_group() as tasks:
 
         def crash(error: Exception) -> None:
             crashes.append(error)
             tasks.cancel_scope.cancel()
 
-        engine = _engine(settings, TappedLauncher(link, tap), tasks, loop, crash)
+        tap = Tap()
+        engine = _engine(settings, TappedLauncher(parents.link, tap), tasks, crash)
         play = Stage(engine, rig, tap, parents, workspace)
         try:
             yield play
@@ -264,7 +270,9 @@ async def stage(rig: Rig, directory: Path, **changes: Any) -> AsyncIterator[Stag
                 await _close(play, runner.view.session_id)
             assert parents.agents() == set(), "a closed session left processes"
         finally:
-            link.close()
+            with anyio.CancelScope(shield=True):
+                for process in tap.processes:
+                    await process.shut_down(_KILL)
             tasks.cancel_scope.cancel()
     if crashes:
         raise AssertionError("a bug would have ended the daemon") from crashes[0]
@@ -280,7 +288,6 @@ def _engine(
     settings: EngineSettings,
     launcher: TappedLauncher,
     tasks: anyio.abc.TaskGroup,
-    loop: asyncio.AbstractEventLoop,
     crash: Callable[[Exception], None],
 ) -> Engine:
     def start_task(function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
@@ -297,7 +304,7 @@ def _engine(
         ids=SystemIds(),
         launcher=launcher,
         drivers=DRIVERS,
-        loop=loop,
+        loop=asyncio.get_running_loop(),
         start_task=start_task,
         require_agent=agents.require,
         version_of=agents.version_of,

@@ -68,7 +68,8 @@ class ScriptedRig:
             replies[0]["hang"] = True
         if work.rate_limited:
             replies = [{"error": {"status": 429, "message": "slow down", "retry_after": 1}}]
-        return "#!scripted\n" + json.dumps({"turns": [{"replies": replies}]})
+        # YAML takes the two escapes of a letter beyond the basic plane for two letters.
+        return "#!scripted\n" + json.dumps({"turns": [{"replies": replies}]}, ensure_ascii=False)
 
     def _reply(self, work: Work, number: int) -> dict[str, Any]:
         calls = [{"run_command": {"command": self._command(work, f"{number}-{call}")}} for call in range(work.calls)]

@@ -10,7 +10,7 @@ from steprail_daemon.core.model import PermissionAction, PermissionMode, Permiss
 from steprail_daemon.core.policy import Policy, ToolAsk, canonical, expressions_of, judge, problem, subject
 
 ALLOW, DENY, ASK = PermissionAction.ALLOW, PermissionAction.DENY, PermissionAction.ASK
-CWD = "/work"
+CWD = "/srv/app"
 
 
 def rule(action: PermissionAction, **conditions: str) -> PermissionRule:
@@ -49,7 +49,7 @@ def test_without_rules_the_mode_rules(mode: PermissionMode, kind: ToolKind, acti
 
 @pytest.mark.parametrize(
     ("paths", "action"),
-    [(("/work/a",), ALLOW), (("/work/a", "/etc/passwd"), ASK), (("/workspace/a",), ASK), ((), ASK)],
+    [(("/srv/app/a",), ALLOW), (("/srv/app/a", "/etc/passwd"), ASK), (("/srv/appspace/a",), ASK), ((), ASK)],
 )
 def test_edits_are_accepted_under_the_sessions_directory_only(paths: tuple[str, ...], action: PermissionAction) -> None:
     ask = an_ask(tool="Write", tool_kind=ToolKind.EDIT, paths=paths)
@@ -143,11 +143,11 @@ def test_a_command_is_compared_word_by_word(action: PermissionAction, command: s
 @pytest.mark.parametrize(
     ("action", "paths", "matches"),
     [
-        (ALLOW, ("/work/src/a",), True),
-        (ALLOW, ("/work/src/a", "/work/b"), False),
+        (ALLOW, ("/srv/app/src/a",), True),
+        (ALLOW, ("/srv/app/src/a", "/srv/app/b"), False),
         (ALLOW, ("/src/a",), False),
         (ALLOW, (), False),
-        (DENY, ("/work/b", "/work/src/a"), True),
+        (DENY, ("/srv/app/b", "/srv/app/src/a"), True),
         (DENY, (), False),
     ],
 )

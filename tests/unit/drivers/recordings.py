@@ -126,8 +126,9 @@ def _play(life: list[dict[str, Any]], cut: Cutter) -> Life:
         model = _model_in(record["msg"])
         if model:
             # It went along with an answer at the gate, which was kept back until it was confirmed.
-            line = next(later["msg"] for later in life[index:] if later["msg"]["type"] == "control_response")
-            codec.send(_gate_answer(line["response"], model))
+            later = (line["msg"] for line in life[index:] if line["dir"] == "in")
+            answer = next(line["response"] for line in later if line["type"] == "control_response")
+            codec.send(_gate_answer(answer, model))
         else:
             _put_in(codec, record["msg"], wants_cost=wants_cost)
     flush()

@@ -121,6 +121,16 @@ def test_what_a_live_run_used_counts_only_once_its_prompt_was_given_and_then_unk
     assert not resources.session(a_session(usage_before=None, cost_before=None)).HasField("usage")
 
 
+def test_a_run_tells_what_sub_agents_and_side_requests_used_within_its_sum() -> None:
+    view = a_run(usage=Usage(8, 0, 0, 3, 0), subagent_usage=Usage(2, 0, 0, 1, 0), side_usage=Usage(1, 0, 0, 0, 0))
+
+    usage = resources.run(view, AT).usage
+
+    assert usage.total_tokens == 11
+    assert (usage.subagents.total_tokens, usage.side_requests.total_tokens) == (3, 1)
+    assert not usage.subagents.HasField("subagents")
+
+
 def test_a_run_shows_what_it_was_accepted_with() -> None:
     spec = RunSpec(
         "go",

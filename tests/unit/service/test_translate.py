@@ -223,6 +223,7 @@ def test_every_passive_event_and_every_fact_is_public_or_known_to_be_private() -
         records.SessionUpdated,
         records.StopAsked,
         records.ToolGranted,
+        records.UsageBeside,
         records.UsageCounted,
     }
     classes = {*get_args(events.PassiveEvent), *get_args(records.Fact)}

@@ -8,11 +8,8 @@ minutes), an answer that is an error (`onFailure: block`), and an EOF while the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from steprail_daemon.core.commands import (
     AgentCommand,
@@ -33,11 +30,10 @@ from steprail_daemon.core.events import (
     ContextWindowChanged,
     PromptConfirmed,
     ProtocolFailed,
-    RawReceived,
     ToolUpdated,
 )
 from steprail_daemon.core.model import ContextWindowKind, DecisionAction
-from steprail_daemon.drivers.base import Channel, CodecSettings
+from steprail_daemon.drivers.base import CodecSettings
 from steprail_daemon.drivers.claude import answers, handshake, wire
 from steprail_daemon.drivers.claude.answers import DELEGATION, GATE
 from steprail_daemon.drivers.claude.asks import Asks
@@ -45,10 +41,10 @@ from steprail_daemon.drivers.claude.controls import SUCCESS, Controls
 from steprail_daemon.drivers.claude.edits import EDITING, Edits
 from steprail_daemon.drivers.claude.messages import MainMessages, add_subagent_text
 from steprail_daemon.drivers.claude.meter import Meter
+from steprail_daemon.drivers.claude.reading import LineReader
 from steprail_daemon.drivers.claude.refusals import Refusals
 from steprail_daemon.drivers.claude.tools import add_tool_results, tool_started
 from steprail_daemon.drivers.claude.turns import Course, TurnReader
-from steprail_daemon.drivers.framing import LineFramer, OverlongLine, text_of
 
 _INTERRUPTED: Final = "[Request interrupted by user"
 _SYNTHETIC_MODEL: Final = "<synthetic>"
@@ -57,26 +53,21 @@ _SYNTHETIC_MODEL: Final = "<synthetic>"
 _STOP_ACTION: Final = DecisionAction.STOP
 
 _call_id: Final = attrgetter("tool_use_id")
-_decode_line: Final = wire.decode_line
 
 #: Subtypes of `system` lines that say nothing beyond what other lines say.
 _CONSUMED_SYSTEM: Final = frozenset({"session_state_changed", "task_progress"})
 
 _KNOWN_BLOCKS: Final = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 
-_BEGINS_JSON: Final = 0x7B
 
-
-class ClaudeCodec:
+class ClaudeCodec(LineReader):
     """The protocol of one Claude Code process."""
 
     def __init__(self, settings: CodecSettings) -> None:
+        super().__init__(settings.line_bytes)
         self._settings = settings
-        self._line_bytes = settings.line_bytes
-        self._framer = LineFramer(settings.line_bytes)
         self._out: list[bytes] = []
         self._controls = Controls(self._out)
-        self._noise = 0
         self._ready = False
         self._prompt_id = ""
         self._confirmed = False
@@ -94,7 +85,7 @@ class ClaudeCodec:
         self._meter = Meter(self._controls, resumed=settings.resume)
         #: A sub-agent began to work before the message that called it was whole.
         self._mark_due = False
-        self._handlers: dict[type, Callable[[Any, bytes, list[AgentEvent]], None]] = {
+        self._handlers |= {
             wire.UserLine: self._on_user,
             wire.StreamEventLine: self._on_stream_event,
             wire.AssistantLine: self._on_assistant,
@@ -105,41 +96,12 @@ class ClaudeCodec:
             wire.ControlCancelLine: self._on_control_cancel,
             wire.CommandLifecycleLine: self._on_command_lifecycle,
             wire.RateLimitLine: self._on_rate_limit,
-            wire.KeepAliveLine: self._on_keep_alive,
             wire.ResultLine: self._on_result,
-            wire.UnknownLine: self._on_unknown,
-            wire.UnreadableLine: self._on_unreadable,
         }
-
-    @property
-    def noise_lines(self) -> int:
-        """Lines that were no JSON objects and were skipped."""
-        return self._noise
 
     def start(self) -> None:
         """Queue `initialize` with the gate's hook; `AgentReady` says whether the CLI took it."""
         self._controls.ask(handshake.request(), self._on_initialized)
-
-    def receive(self, channel: Channel, data: bytes) -> list[AgentEvent]:
-        """Take bytes of stdout, cut anywhere, and give what they complete."""
-        del channel
-        framer = self._framer
-        # The CLI writes line by line and is mostly read so. Such a chunk is decoded as it is.
-        if framer.at_line_start and data.find(b"\n") == len(data) - 1 and len(data) <= self._line_bytes:
-            try:
-                line = _decode_line(data)
-            except (msgspec.DecodeError, RecursionError):
-                pass
-            else:
-                events: list[AgentEvent] = []
-                self._handlers[type(line)](line, data, events)
-                return events
-        return self._read(framer.feed(data))
-
-    def receive_eof(self, channel: Channel) -> list[AgentEvent]:
-        """Take the end of stdout and give what a last line without a line end completes."""
-        del channel
-        return self._read(self._framer.finish())
 
     def data_to_send(self) -> bytes:
         """Give and forget what must be written to the CLI's stdin."""
@@ -231,28 +193,6 @@ class ClaudeCodec:
             self._out.append(answers.answer(request_id, answer))
 
     # --- in ------------------------------------------------------------------------------------------------------
-
-    def _read(self, lines: list[bytes | OverlongLine]) -> list[AgentEvent]:
-        events: list[AgentEvent] = []
-        handlers = self._handlers
-        read_line = wire.read_line
-        for line in lines:
-            if type(line) is not bytes:
-                limit = self._line_bytes
-                events.append(ProtocolFailed(f"the agent wrote a line of more than {limit} bytes, which is the limit"))
-            elif line and line[0] == _BEGINS_JSON:
-                parsed = read_line(line)
-                handlers[type(parsed)](parsed, line, events)
-            elif stripped := line.strip():
-                self._read_odd_start(stripped, events)
-        return events
-
-    def _read_odd_start(self, line: bytes, events: list[AgentEvent]) -> None:
-        if line[0] == _BEGINS_JSON:
-            parsed = wire.read_line(line)
-            self._handlers[type(parsed)](parsed, line, events)
-        else:
-            self._noise += 1
 
     def _on_user(self, line: wire.UserLine, raw: bytes, events: list[AgentEvent]) -> None:
         if line.parent_tool_use_id is not None:
@@ -435,19 +375,6 @@ class ClaudeCodec:
 
     def _is_of_prompt(self, line: wire.ResultLine) -> bool:
         return bool(self._prompt_id) and (self._confirmed or line.origin is None)
-
-    def _on_keep_alive(self, line: wire.KeepAliveLine, raw: bytes, events: list[AgentEvent]) -> None:
-        pass
-
-    def _on_unknown(self, line: wire.UnknownLine, raw: bytes, events: list[AgentEvent]) -> None:
-        self._pass_on(line.vendor_type, raw, events)
-
-    def _on_unreadable(self, line: wire.UnreadableLine, raw: bytes, events: list[AgentEvent]) -> None:
-        del raw
-        events.append(ProtocolFailed(f"the agent wrote {line.problem}"))
-
-    def _pass_on(self, vendor_type: str, raw: bytes, events: list[AgentEvent]) -> None:
-        events.append(RawReceived(vendor_type, text_of(raw.strip())))
 
 
 def _tells_interruption(line: wire.UserLine) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
 from steprail_daemon.core.events import AgentEvent, FileModified
 from steprail_daemon.core.model import FileChange, ToolOutcome, ToolResult
@@ -20,11 +20,10 @@ class _Subject(msgspec.Struct, gc=False):
     notebook_path: str = ""
 
 
-class _Result(msgspec.Struct, rename="camel", gc=False):
-    """`Write` says create or update; what was there before is null where nothing was."""
+class _Result(msgspec.Struct, gc=False):
+    """`Write` says create or update. `Edit` can create a file too and does not tell that from filling an empty one."""
 
     type: str = ""
-    original_file: Raw | UnsetType = UNSET
 
 
 _decode_subject: Final = msgspec.json.Decoder(_Subject).decode
@@ -60,7 +59,6 @@ class Edits:
 
 def _created(told: Raw) -> bool:
     try:
-        result = _decode_result(told)
+        return _decode_result(told).type == "create"
     except msgspec.DecodeError:
         return False
-    return result.type == "create" or (not result.type and result.original_file == b"null")

@@ -205,7 +205,7 @@ async def a_plan_is_told_and_one_that_is_not_accepted_changes_nothing(stage: Sta
     stage.facade.update_session(LOCAL, session_id, SessionChange(plan_mode=True))
     run_id = await stage.start(session_id, Work(plan="First the otter, then the heron."))
     plan = (await stage.until(run_id, "plan_proposed")).plan_proposed
-    assert plan.text.value == "First the otter, then the heron."
+    assert plan.text == "First the otter, then the heron."
     run = await stage.facade.wait_run(LOCAL, run_id, attention=True, timeout_ns=round(WAIT * SECOND))
     if not run.ended:
         answer(stage, run, DENY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from steprail_daemon.core.errors import StepRailError, WrongState
+from steprail_daemon.core.errors import WrongState
 from steprail_daemon.core.model import (
     Capabilities,
     CostRule,
@@ -22,7 +22,7 @@ from steprail_daemon.testing.driver_checks.asking import ALLOW, AWAITING, answer
 from steprail_daemon.testing.driver_checks.gating import AWAITING_DECISION, CONTINUE, decide
 from steprail_daemon.testing.driver_checks.registry import check, is_missing
 from steprail_daemon.testing.driver_rig import AGENT, Work
-from steprail_daemon.testing.driver_stage import Stage, steps_rule
+from steprail_daemon.testing.driver_stage import Stage, refusal, steps_rule
 
 #: Capabilities for which the engine has no verb yet: nothing could use them, so that none may be declared.
 WITHOUT_A_VERB: Final = frozenset({"images", "fork", "mcp_servers", "loop_strategy", "max_iterations"})
@@ -74,13 +74,9 @@ async def what_holds_a_decision_is_declared_with_an_exact_gate_only(stage: Stage
 @check()
 async def what_the_agent_cannot_do_is_refused_and_nothing_else_happens(stage: Stage) -> None:
     for name in sorted(missing_of(stage.capabilities)):
-        try:
-            await REFUSED[name](stage)
-        except StepRailError as error:
-            assert error.reason == "CAPABILITY_MISSING", (name, error)
-            assert error.metadata["capability"], (name, error)
-        else:
-            raise AssertionError(f"{name} is not declared, and what needs it was not refused")
+        error = await refusal(REFUSED[name](stage))
+        assert error.reason == "CAPABILITY_MISSING", (name, error)
+        assert error.metadata["capability"], (name, error)
     for session in stage.facade.list_sessions(LOCAL):
         if session.active_run_id:
             stage.facade.abort_run(LOCAL, session.active_run_id, reason="over")
@@ -102,13 +98,8 @@ async def options_that_the_driver_does_not_take_are_refused(stage: Stage) -> Non
             assert (await stage.run(session_id, Work(steps=0))).state is RunState.COMPLETED
             await stage.facade.close_session(LOCAL, session_id, force=False)
             continue
-        try:
-            await stage.new_session(**{name: value})
-        except WrongState as error:
-            refusal = (error.reason, error.metadata["capability"])
-        else:
-            refusal = ("", "")
-        assert refusal == ("CAPABILITY_MISSING", name)
+        error = await refusal(stage.new_session(**{name: value}))
+        assert (error.reason, error.metadata["capability"]) == ("CAPABILITY_MISSING", name)
 
 
 @check()

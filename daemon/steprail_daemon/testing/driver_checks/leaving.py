@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 
-from steprail_daemon.core.errors import WrongState
 from steprail_daemon.core.model import PermissionMode, RunState, SessionState
 from steprail_daemon.core.views import RunView
 from steprail_daemon.engine.facade import LOCAL, DeciderRequest, SessionChange
@@ -12,7 +11,7 @@ from steprail_daemon.testing.driver_checks.asking import ASK, AWAITING
 from steprail_daemon.testing.driver_checks.gating import AWAITING_DECISION
 from steprail_daemon.testing.driver_checks.registry import check
 from steprail_daemon.testing.driver_rig import Work
-from steprail_daemon.testing.driver_stage import Stage, steps_rule
+from steprail_daemon.testing.driver_stage import Stage, refusal, steps_rule
 
 
 async def _lost(stage: Stage, run_id: str) -> RunView:
@@ -118,10 +117,5 @@ async def a_conversation_that_does_not_exist_is_not_begun_anew(stage: Stage) -> 
     assert run.failure.reason == "RESUME_FAILED", run.failure
     await stage.until_session(session_id, SessionState.BROKEN)
     assert stage.rig.requests() == 0
-    try:
-        await stage.start(session_id, Work())
-    except WrongState as error:
-        assert error.reason == "SESSION_BROKEN"  # noqa: PT017 - no test framework is known here
-    else:
-        raise AssertionError("a broken session took a run")
+    assert (await refusal(stage.start(session_id, Work()))).reason == "SESSION_BROKEN"
     assert stage.get_session(session_id).state_reason

@@ -65,7 +65,7 @@ async def events_come_in_order_each_once(stage: Stage) -> None:
     outline = [kind for kind in kinds if kind in ("agent_start", "tool_start", "tool_end", "step_end", "turn_end")]
     step = ["tool_start", "tool_end", "step_end"]
     assert outline == ["agent_start", *step, *step, "turn_end"]
-    texts = [event.message_end.text.value for event in events if event.WhichOneof("body") == "message_end"]
+    texts = [event.message_end.content.value for event in events if event.WhichOneof("body") == "message_end"]
     assert texts[-1] == "In order."
 
 

@@ -1,17 +1,20 @@
-"""The asynchronous client.
+"""The client, in two forms with the same methods: `Client` for asyncio, and `SyncClient`, which blocks.
 
 async with Client() as client:
-    session = await client.create_session(agent="claude", cwd="/home/me/project")
-    run = await client.start_run(session.session_id, "Fix the failing test", stop_rules=[steps(3)])
-    async for event in client.watch_run(run.run_id):
-        ...
+    run = await client.run("Fix the failing test", agent="claude", cwd="/home/me/project", stop_when=[steps(3)])
+
+with SyncClient() as client:
+    run = client.run("Fix the failing test", agent="claude", cwd="/home/me/project", stop_when=[steps(3)]).wait()
 """
 
 from __future__ import annotations
 
+from steprail.client._backoff import Lost, Retry
 from steprail.client._client import Client
 from steprail.client._control import Control
 from steprail.client._credentials import Tls
+from steprail.client._decide import Allow, Decision, Deny, Instead
+from steprail.client._live import LiveRun
 from steprail.client._rules import (
     all_of,
     any_of,
@@ -26,10 +29,21 @@ from steprail.client._rules import (
     tokens,
     tool,
 )
+from steprail.client._sync import SyncClient, SyncControl, SyncRun
 
 __all__ = [
+    "Allow",
     "Client",
     "Control",
+    "Decision",
+    "Deny",
+    "Instead",
+    "LiveRun",
+    "Lost",
+    "Retry",
+    "SyncClient",
+    "SyncControl",
+    "SyncRun",
     "Tls",
     "all_of",
     "any_of",

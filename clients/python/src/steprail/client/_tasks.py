@@ -1,0 +1,101 @@
+"""Tasks with an owner, and callables of the user that may block."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import logging
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+log = logging.getLogger("steprail.client")
+
+#: Seconds that cancelled tasks have to end.
+_END_SECONDS = 5.0
+
+
+class Tasks:
+    """Owns tasks: none outlives `close`. Unlike a task group it may be closed by another task than opened it.
+
+    That is so because a blocking client enters and leaves what it uses by calls of its own.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task, which is to catch its own errors."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Cancel all and wait for their end."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            with shielded():
+                _, late = await asyncio.wait(self._tasks, timeout=_END_SECONDS)
+            for task in late:
+                log.warning("%r did not end within %g s of its cancellation", task, _END_SECONDS)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a task failed", exc_info=task.exception())
+
+
+@contextlib.contextmanager
+def shielded() -> Iterator[None]:
+    """Keep off the cancellation of a scope of anyio, which else comes again at each await, where anyio is used."""
+    if "anyio" not in sys.modules:
+        yield
+        return
+    import anyio  # noqa: PLC0415 - only where the program has it
+
+    with anyio.CancelScope(shield=True):
+        yield
+
+
+async def called(function: Callable[[Any], Any], argument: object) -> object:
+    """Call a callable of the user: a coroutine function on the loop, any other one on a thread, so that it may block.
+
+    A call on a thread cannot be cancelled: what it gives later is dropped.
+    """
+    if inspect.iscoroutinefunction(function):
+        return await function(argument)
+    given = await _on_thread(function, argument)
+    return await given if inspect.isawaitable(given) else given
+
+
+async def _on_thread(function: Callable[[Any], Any], argument: object) -> object:
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[object] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            given = context.run(function, argument)
+        except StopIteration as error:
+            # A future takes none.
+            wrapped = RuntimeError("the callable raised StopIteration")
+            wrapped.__cause__ = error
+            tell(result.set_exception, wrapped)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting task is told
+            tell(result.set_exception, error)
+        else:
+            tell(result.set_result, given)
+
+    def tell(settle: Callable[[Any], None], value: object) -> None:
+        # The loop may be gone by now, and nobody waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(lambda: None if result.done() else settle(value))
+
+    # Not the loop's own pool: at the end of asyncio.run that would wait for a call that blocks.
+    threading.Thread(target=work, name="steprail-callable", daemon=True).start()
+    return await result
