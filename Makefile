@@ -12,7 +12,7 @@ LOCK := $(BIN)/uv pip compile --python $(BIN)/python --universal --python-versio
 RELEASED = $(wildcard protos/released/*.binpb)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup proto check format test test-e2e test-proto-range coverage bench demo run build lock clean
+.PHONY: help setup proto check format test test-behaviours test-e2e test-proto-range coverage bench demo run build lock clean
 
 help: ## List the verbs.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +40,9 @@ format: $(SETUP) ## Format Python and protos, and mend what ruff can mend.
 
 test: $(SETUP) ## Run every test except those that need the real CLIs, or look at the tree itself (check).
 	$(BIN)/pytest $(wildcard tests/unit tests/integration tests/conformance)
+
+test-behaviours: $(SETUP) ## Run the built daemon through what goes wrong in such systems, and kill it at each commit.
+	$(BIN)/pytest $(wildcard tests/behaviours tests/chaos)
 
 test-e2e: $(SETUP) ## Run the tests against the real CLIs.
 	$(BIN)/pytest tests/e2e

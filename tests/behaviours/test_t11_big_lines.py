@@ -109,7 +109,8 @@ async def test_characters_of_several_bytes_survive_wherever_a_read_cuts_them(sta
     assert (run.state, run.text[:50_000]) == (COMPLETED, text[: len(run.text)])
     output = (await stage.client.get_step(run.run_id, 1)).tool_results[0].output
     assert text in (await stage.client.read_blob(output.blob_id)).decode()
-    assert output.value.strip(".\N{EURO SIGN}") == ""
+    assert "\N{REPLACEMENT CHARACTER}" not in output.value
+    assert len(output.value) > 10_000
 
 
 async def test_a_lone_surrogate_in_the_boundarys_line_does_not_make_the_agent_wait_for_ever(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""A daemon whose worker kills itself at a point; see `steprail_daemon.testing.failpoints`."""
+"""A daemon whose worker kills itself at given points; see `steprail_daemon.testing.failpoints`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ladder = ["eof:1s", "term:1s", "kill"]
 
 
 class FailingDaemon(Daemon):
-    """Runs the built parent process, and under it a worker that dies once at `point`."""
+    """Runs the built parent process, and under it a worker each of whose lives dies at its own of `points`."""
 
-    def __init__(self, root: Path, point: str) -> None:
+    def __init__(self, root: Path, points: str) -> None:
         super().__init__(root, ["true"], settings=SETTINGS)
-        self.point = point
+        self.points = points
         self.notes = root / "notes"
         self.notes.mkdir()
         self.state.mkdir(mode=0o700)
@@ -38,10 +38,10 @@ class FailingDaemon(Daemon):
         worker = [*python, "steprail_daemon.testing.failpoints"]
         worker += ["--state-dir", str(self.state), "--config", str(self.config), "--set", "server.http=127.0.0.1:0"]
         parent = [*python, "steprail_daemon.parent", f"--instance={self.root.name}", f"--lock={self.state / 'lock'}"]
-        environment = {**os.environ, failpoints.POINT: self.point, failpoints.DIRECTORY: str(self.notes)}
+        environment = {**os.environ, failpoints.POINTS: self.points, failpoints.DIRECTORY: str(self.notes)}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - its end is waited for by `stop`, which is not async
-                [*parent, "--backoff=0.01:1", "--", *worker], env=environment, stdout=log, stderr=log
+                [*parent, "--backoff=0.01:0.02", "--", *worker], env=environment, stdout=log, stderr=log
             )
         await self.answering()
 

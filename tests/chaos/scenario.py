@@ -50,8 +50,9 @@ def script(mark: str, *replies: str) -> runs_pb2.Prompt:
 class Scenario:
     """Drives one session; `seen` is every event that it was ever sent, by sequence number."""
 
-    def __init__(self, daemon: FailingDaemon) -> None:
+    def __init__(self, daemon: FailingDaemon, name: str) -> None:
         self.daemon = daemon
+        self.name = name
         self.seen: dict[int, bytes] = {}
         self.epoch = ""
         self.session_id = ""
@@ -67,7 +68,7 @@ class Scenario:
         """Do it all, then check."""
         with anyio.fail_after(3 * WAIT):
             async with anyio.create_task_group() as tasks:
-                self.session_id = (await self._create("create")).session_id
+                self.session_id = (await self._create()).session_id
                 tasks.start_soon(self._watch)
                 await self._act()
                 tasks.cancel_scope.cancel()
@@ -80,11 +81,13 @@ class Scenario:
         await self._to_its_end(await self._continue("second", first))
         hanging = await self._start("third", "text: one, hang: true")
         await self._under_way(hanging)
-        abort = runs_pb2.AbortRunRequest(run_id=hanging, request_id="abort")
+        abort = runs_pb2.AbortRunRequest(run_id=hanging, request_id=f"{self.name} abort")
         await self._call(lambda: self._runs.AbortRun(abort, timeout=WAIT))
         await self._to_its_end(hanging)
         await self._to_its_end(await self._start("last"))
-        close = sessions_pb2.CloseSessionRequest(session_id=self.session_id, force=True, request_id="close")
+        close = sessions_pb2.CloseSessionRequest(
+            session_id=self.session_id, force=True, request_id=f"{self.name} close"
+        )
         await self._call(lambda: self._sessions.CloseSession(close, timeout=WAIT))
 
     # --- calls, each made until it is answered, under the same request id -------------------------------------------
@@ -111,9 +114,9 @@ class Scenario:
         live = [run for run in runs.runs if run.state not in ENDED and run.state != events_pb2.RUN_STATE_QUEUED]
         assert len(live) <= self.daemon.agents(), f"live without an agent: {live}"
 
-    async def _create(self, request_id: str) -> sessions_pb2.Session:
+    async def _create(self) -> sessions_pb2.Session:
         request = sessions_pb2.CreateSessionRequest(
-            agent="scripted", cwd=str(self.daemon.workspace), request_id=request_id
+            agent="scripted", cwd=str(self.daemon.workspace), request_id=f"{self.name} create"
         )
         answer = await self._call(lambda: self._sessions.CreateSession(request, timeout=WAIT))
         session: sessions_pb2.Session = answer.session
@@ -125,9 +128,9 @@ class Scenario:
         )
         request = runs_pb2.StartRunRequest(
             session_id=self.session_id,
-            prompt=script(mark, *(replies or (f"text: one, calls: [{_READ}]", "text: done"))),
+            prompt=script(f"{self.name} {mark}", *(replies or (f"text: one, calls: [{_READ}]", "text: done"))),
             stop_rules=rules,
-            request_id=mark,
+            request_id=f"{self.name} {mark}",
         )
         return self._marked(mark, await self._call(lambda: self._runs.StartRun(request, timeout=WAIT)))
 
@@ -135,10 +138,10 @@ class Scenario:
         write = "{write_file: {path: out.txt, contents: x}}"
         request = runs_pb2.ContinueRunRequest(
             run_id=run_id,
-            prompt=script(mark, f"text: two, calls: [{write}]", "text: done"),
+            prompt=script(f"{self.name} {mark}", f"text: two, calls: [{write}]", "text: done"),
             stop_rules=rules_pb2.StopRuleSet(),
             decider=decisions_pb2.Decider(mode=decisions_pb2.DECIDER_MODE_CLIENT),
-            request_id=mark,
+            request_id=f"{self.name} {mark}",
         )
         return self._marked(mark, await self._call(lambda: self._runs.ContinueRun(request, timeout=WAIT)))
 
@@ -258,14 +261,13 @@ class Scenario:
             lambda: self._sessions.GetSession(sessions_pb2.GetSessionRequest(session_id=self.session_id))
         )
         assert session.session.state == events_pb2.SESSION_STATE_CLOSED
-        fired = self.daemon.lines("fired")
         if last.state != events_pb2.RUN_STATE_COMPLETED:
             # It was itself cut off; nothing else may keep a run from being carried out.
             assert last.failure.reason == "DAEMON_RESTARTED", last
-            assert fired
+            assert self.daemon.lines("fired")
 
     def _check_prompts(self) -> None:
         writes = self.daemon.lines("writes")
         for mark in self.marks:
-            given = sum(f"# {mark}\\n" in line for line in writes)
+            given = sum(f"# {self.name} {mark}\\n" in line for line in writes)
             assert given <= 1, f"prompt {mark} was given {given} times"

@@ -45,7 +45,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(directory: Path, claude: Path, script: Script, settings: str = "") -> AsyncIterator[Stage]:
+async def stage(
+    directory: Path, claude: Path, script: Script, settings: str = "", *, permission_mode: str = "bypass"
+) -> AsyncIterator[Stage]:
     """Set up endpoint, daemon and client, and end them in the right order."""
     with MessagesEndpoint(script) as endpoint:
         daemon = Daemon(
@@ -56,6 +58,7 @@ async def stage(directory: Path, claude: Path, script: Script, settings: str = "
                 "ANTHROPIC_API_KEY": "sk-ant-not-a-key",
             },
             settings=settings,
+            permission_mode=permission_mode,
         )
         try:
             await daemon.start()

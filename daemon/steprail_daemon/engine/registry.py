@@ -108,6 +108,10 @@ class Registry:
         self._world.loop.call_later(seconds, self._world.guarded(lambda: self._next_turns(agent)))
 
     def _next_turns(self, agent: str) -> None:
+        if self._world.rate_limits.remaining_ns(agent):
+            # The loop's clock is not the one of the back-off: the timer may be early, and nobody else would look again.
+            self._rate_limited(agent)
+            return
         for runner in self._sessions.values():
             if runner.view.agent == agent:
                 runner.next_turn()

@@ -5,11 +5,12 @@ the environment:
 
 | variable | meaning |
 |---|---|
-| `STEPRAIL_FAILPOINT` | `commit:before:7`, `commit:after:7`, `write:before:3`, `write:after:3`; `count`: never die |
+| `STEPRAIL_FAILPOINTS` | points, one for each life, separated by commas; or `count`: pass them and never die |
 | `STEPRAIL_FAILPOINT_DIRECTORY` | where it keeps `hits`, `writes` and `fired` |
 
-`hits` has a line for each point that was passed, if they are only counted; `writes` has what agents were written. Once
-`fired` is there, no later life dies of the point any more.
+A point is `commit:before:7`, `commit:after:7`, `write:before:3` or `write:after:3`; numbers count from the first commit
+of the life that opens a session, that one included. `hits` has a line for each point that was passed, if they are only
+counted; `fired` for each that was reached; `writes` has what agents were written.
 """
 
 from __future__ import annotations
@@ -30,23 +31,28 @@ from steprail_daemon.supervisor.link import START_LIMIT
 from steprail_daemon.supervisor.process import AgentProcess
 from steprail_daemon.supervisor.status import ProcessHandlers
 
-POINT = "STEPRAIL_FAILPOINT"
+POINTS = "STEPRAIL_FAILPOINTS"
 DIRECTORY = "STEPRAIL_FAILPOINT_DIRECTORY"
 
 
 class FailPoints:
     """Counts what passes, and ends the process where it was told to."""
 
-    def __init__(self, point: str, directory: Path) -> None:
-        self._point = point
+    def __init__(self, points: str, directory: Path) -> None:
         self._directory = directory
         self._passed: Counter[str] = Counter()
-        self._counts = point == "count"
-        self._armed = not self._counts and not (directory / "fired").exists()
+        self._counts = points == "count"
+        fired = directory / "fired"
+        life = len(fired.read_text().splitlines()) if fired.exists() else 0
+        self._point = points.split(",")[life] if life < len(points.split(",")) else ""
+        self.begun = False
 
     @contextmanager
     def around(self, name: str) -> Iterator[None]:
         """Pass the points before and after something that is done."""
+        if not self.begun:
+            yield
+            return
         self._passed[name] += 1
         number = self._passed[name]
         self._reach(f"{name}:before:{number}")
@@ -54,7 +60,7 @@ class FailPoints:
         self._reach(f"{name}:after:{number}")
 
     def _reach(self, point: str) -> None:
-        if self._armed and point == self._point:
+        if point == self._point:
             self.note("fired", point.encode())
             os.kill(os.getpid(), signal.SIGKILL)
         if self._counts:
@@ -77,6 +83,7 @@ class FailingStore(SqliteStore):
 
     def append(self, batch: Batch) -> None:
         """See `Store.append`."""
+        _points.begun = _points.begun or bool(batch.opens_session)
         with _points.around("commit"):
             super().append(batch)
 
@@ -120,7 +127,7 @@ class FailingLink(ParentLink):
 def main() -> int:
     """Serve as `steprail_daemon.daemon` does, until the point is reached."""
     global _points  # noqa: PLW0603 - the classes above are made by the daemon, which hands them nothing of ours
-    _points = FailPoints(os.environ[POINT], Path(os.environ[DIRECTORY]))
+    _points = FailPoints(os.environ[POINTS], Path(os.environ[DIRECTORY]))
     setattr(daemon, "SqliteStore", FailingStore)  # noqa: B010
     setattr(daemon, "ParentLink", FailingLink)  # noqa: B010
     return daemon.main()

@@ -31,7 +31,8 @@ class Behaviour:
     `steps` messages of `tools` calls each are followed by a message without tools, `text`. `calls` is a file that gets
     one JSON line for each request to the model that a real CLI would make, with the model and with the texts that came
     with the last answer at the gate; `state` is a folder where sessions are remembered, without which every resume
-    succeeds. A call that was allowed with another input than it asked with has that input as its output.
+    succeeds. A call that was allowed with another input than it asked with has that input as its output. `result` are
+    members that are laid over those of the line that ends the turn.
     """
 
     steps: int = 2
@@ -71,6 +72,7 @@ class Behaviour:
     lone_surrogate: bool = False
     gate_opens_after_ms: int | None = None
     no_result: bool = False
+    result: dict[str, Any] = dataclasses.field(default_factory=dict)
     hang_after_result: bool = False
     ignore_interrupt: bool = False
     ignore_term: bool = False
@@ -451,7 +453,7 @@ class FakeClaude:
         }
         if terminal == "api_error":
             line |= {"api_error_status": self._does.api_error_status, "result": "API Error: as told"}
-        self._host.say(line)
+        self._host.say(line | self._does.result)
 
 
 def _priced(used: dict[str, int]) -> dict[str, float]:

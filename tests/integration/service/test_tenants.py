@@ -94,24 +94,27 @@ VERBS: dict[str, Callable[[Client, Possessions], Awaitable[object]]] = {
     "StopRun": lambda client, of: client.stop_run(of.run_id),
     "AbortRun": lambda client, of: client.abort_run(of.run_id),
     "SubmitDecision": lambda client, of: client.submit_decision(of.run_id, of.step_id, CONTINUE),
-    "UpdateSession": lambda client, of: answer(client._sessions.UpdateSession(of.change(), timeout=10), client.address),
+    "UpdateSession": lambda client, of: answer(
+        client._stubs.sessions.UpdateSession(of.change(), timeout=10), client.address
+    ),
     "ListPending": lambda client, of: answer(
-        client._runs.ListPending(runs_pb2.ListPendingRequest(session_id=of.session_id), timeout=10), client.address
+        client._stubs.runs.ListPending(runs_pb2.ListPendingRequest(session_id=of.session_id), timeout=10),
+        client.address,
     ),
     "AnswerPermission": lambda client, of: answer(
-        client._runs.AnswerPermission(
+        client._stubs.runs.AnswerPermission(
             runs_pb2.AnswerPermissionRequest(run_id=of.run_id, permission_id="p", answer=DENY), timeout=10
         ),
         client.address,
     ),
     "AnswerQuestion": lambda client, of: answer(
-        client._runs.AnswerQuestion(
+        client._stubs.runs.AnswerQuestion(
             runs_pb2.AnswerQuestionRequest(run_id=of.run_id, question_id="q", decline=True), timeout=10
         ),
         client.address,
     ),
     "SteerRun": lambda client, of: answer(
-        client._runs.SteerRun(runs_pb2.SteerRunRequest(run_id=of.run_id, text="t"), timeout=10), client.address
+        client._stubs.runs.SteerRun(runs_pb2.SteerRunRequest(run_id=of.run_id, text="t"), timeout=10), client.address
     ),
     "ReadBlob": lambda client, of: client.read_blob(of.blob_id),
 }

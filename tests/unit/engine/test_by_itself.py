@@ -67,6 +67,27 @@ async def test_while_a_provider_refuses_runs_wait_or_are_refused_and_then_begin(
         assert any(event.HasField("rate_limited") for event in stage.events(session_id))
 
 
+class SlowClock:
+    """A clock that the loop's timers are ahead of."""
+
+    def __init__(self) -> None:
+        self._began = SystemClock().now()
+
+    def now(self) -> int:
+        return self._began + (SystemClock().now() - self._began) * 9 // 10
+
+
+async def test_a_timer_that_is_early_leaves_no_run_waiting(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, _, process = await stage.running()
+        stage.world.rate_limits._clock = SlowClock()
+        refusal = RateLimited(RateLimitKind.TRANSIENT, retry_after_ns=SECOND // 10)
+        stage.runner(session_id).agent_said([refusal])
+        process.end_turn("completed", "done")
+        await stage.start(session_id, "later", queue=QueueMode.QUEUE)
+        await stage.until(lambda: process.prompts() == ["go", "later"])
+
+
 async def test_a_decider_that_left_is_missed_after_its_grace(tmp_path: Path) -> None:
     decider = DeciderRequest(on_disconnect=OnDisconnect.CONTINUE, disconnect_grace_ns=SECOND // 50)
     async with engine_stage(tmp_path) as stage:

@@ -76,13 +76,16 @@ from steprail_daemon.core.records import (
     ToolGranted,
     TurnFinished,
     TurnStarted,
+    UsageBeside,
     UsageCounted,
 )
+from steprail_daemon.core.replay import summarise
 from steprail_daemon.journal.record import (
     KNOWN_KINDS,
     RecordCorruptError,
     RecordUnknownError,
     RecordVersionError,
+    condense,
     decode_records,
     encode_records,
     to_fact,
@@ -170,6 +173,7 @@ ALL: list[Record] = [
     SteerDelivered("steer_1"),
     SteerDropped("steer_2", "the run ended first"),
     UsageCounted(USAGE, COST),
+    UsageBeside(USAGE, COST, side_request=True),
     RunEnded(RunState.STOPPED, REASON, None, 3, USAGE, None, (VERDICT,)),
 ]
 
@@ -227,6 +231,14 @@ def test_a_fact_comes_back_from_its_record_unless_too_little_was_kept() -> None:
             assert to_fact(record) == StepEnded(STEP, (VERDICT,))
         else:
             assert to_fact(record) == (None if isinstance(record, no_facts) else record)
+
+
+def test_what_is_kept_of_a_removed_batch_has_summaries_instead_of_whole_steps_and_replays_alike() -> None:
+    kept = decode_records(condense(encode_records(ALL)))
+    assert kept == [summarise(STEP) if isinstance(record, StepKept) else record for record in ALL]
+    without = encode_records([record for record in ALL if not isinstance(record, StepKept)])
+    assert condense(without) is without
+    assert condense(b"damaged") == b"damaged"
 
 
 def test_limits_of_a_record_from_before_there_was_one_for_the_prompt_have_its_default() -> None:

@@ -18,9 +18,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from steprail_daemon.core.commands import AgentCommand, AnswerBoundary, AnswerPermission, Interrupt, SendPrompt
+from steprail_daemon.core.commands import (
+    AgentCommand,
+    AnswerBoundary,
+    AnswerPermission,
+    AnswerQuestion,
+    Interrupt,
+    SendPrompt,
+)
 from steprail_daemon.core.events import (
-    AgentErrorReported,
     AgentEvent,
     AgentReady,
     BoundaryCancelled,
@@ -28,8 +34,11 @@ from steprail_daemon.core.events import (
     MessageDelta,
     MessageEnded,
     MessageStarted,
+    ModelChanged,
     PermissionAsked,
     ProtocolFailed,
+    QuestionAsked,
+    RateLimited,
     ToolEnded,
     TurnEnded,
 )
@@ -37,7 +46,9 @@ from steprail_daemon.core.model import (
     Cost,
     CostBasis,
     DecisionAction,
+    PermissionAlternative,
     PermissionMode,
+    QuestionItemAnswer,
     ToolOutcome,
     TurnEndReason,
     Usage,
@@ -255,8 +266,51 @@ def test_a_refused_request_is_retried_and_then_a_failure() -> None:
         failure = fake.until(TurnEnded).failure
         assert failure is not None
         assert failure.reason == "RATE_LIMITED"
-        assert len(fake.of(AgentErrorReported)) == 2
+        assert len(fake.of(RateLimited)) == 3
         assert fake.end() == 1
+
+
+def test_a_question_is_asked_and_its_answer_is_what_the_tool_gives() -> None:
+    with running(ask_question=True, steps=1) as fake:
+        fake.begin()
+        asked = fake.until(QuestionAsked)
+        fake.send(AnswerQuestion(asked.question_id, (QuestionItemAnswer("1", ("2",)),)))
+        fake.until(BoundaryReached)
+        assert [event.result.output for event in fake.of(ToolEnded)] == ['{"Which colour?": "Blue"}']
+
+
+def test_another_command_is_what_a_tool_ran_with() -> None:
+    with running(ask_permission=True, steps=1) as fake:
+        fake.begin()
+        asked = fake.until(PermissionAsked)
+        fake.send(AnswerPermission(asked.permission_id, True, "", PermissionAlternative(command="ls")))
+        fake.until(BoundaryReached)
+        (ended,) = fake.of(ToolEnded)
+        assert json.loads(ended.result.output or "")["command"] == "ls"
+
+
+def test_texts_and_a_model_are_in_the_next_call_of_the_model(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    with running(steps=2, calls=str(calls)) as fake:
+        fake.begin()
+        boundary = fake.until(BoundaryReached)
+        fake.send(AnswerBoundary(boundary.boundary_id, GO_ON, ("Be brief.",), "another"))
+        assert fake.until(ModelChanged) == ModelChanged("another")
+        fake.until(BoundaryReached)
+    first, second = map(json.loads, calls.read_text().splitlines())
+    assert (first["model"], first["guidance"]) == (fake_claude.MODEL, "")
+    assert (second["model"], second["guidance"]) == ("another", "Be brief.")
+
+
+def test_what_a_step_costs_is_told_where_it_is_wanted() -> None:
+    with running(steps=2) as fake:
+        fake.send(SendPrompt(str(uuid.uuid4()), "go", wants_cost=True))
+        for _ in range(2):
+            boundary = fake.until(BoundaryReached)
+            # 100 tokens in and 20 out, at 4 and 20 dollars for a million.
+            assert boundary.cost == Cost(800, CostBasis.REPORTED)
+            fake.send(AnswerBoundary(boundary.boundary_id, GO_ON))
+        assert fake.until(TurnEnded).cost == Cost(2_400, CostBasis.REPORTED)
 
 
 @pytest.mark.parametrize("behaviour", [{"garbage_in_step": 1}, {"long_line_in_step": 1, "long_line_bytes": 1 << 21}])

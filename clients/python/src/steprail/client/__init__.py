@@ -10,6 +10,9 @@ with SyncClient() as client:
 from __future__ import annotations
 
 from steprail.client._backoff import Lost, Retry
+from steprail.client._blocking.client import SyncClient
+from steprail.client._blocking.control import SyncControl
+from steprail.client._blocking.live import SyncRun
 from steprail.client._client import Client
 from steprail.client._control import Control
 from steprail.client._credentials import Tls
@@ -29,7 +32,6 @@ from steprail.client._rules import (
     tokens,
     tool,
 )
-from steprail.client._sync import SyncClient, SyncControl, SyncRun
 
 __all__ = [
     "Allow",

@@ -32,7 +32,7 @@ class Callables:
     @property
     def asked(self) -> bool:
         """Whether anybody is to be asked."""
-        return not self.decide is self.permissions is self.questions is None
+        return self.decide is not None or self.needs_events
 
     @property
     def needs_events(self) -> bool:

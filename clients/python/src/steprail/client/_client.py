@@ -103,9 +103,7 @@ class Client(RunCalls, AnswerCalls, StreamCalls, SessionCalls):
         Raises:
             CallTimeout: none did in `timeout` seconds.
         """
-        call = self._stubs.agents.GetServerInfo(
-            agents_pb2.GetServerInfoRequest(), timeout=timeout, wait_for_ready=True
-        )
+        call = self._stubs.agents.GetServerInfo(agents_pb2.GetServerInfoRequest(), timeout=timeout, wait_for_ready=True)
         return (await answer(call, self.address)).server_info
 
     async def get_server_info(self, *, timeout: float | None = None) -> agents_pb2.ServerInfo:
@@ -203,9 +201,11 @@ class Client(RunCalls, AnswerCalls, StreamCalls, SessionCalls):
             allow_inexact_stop=allow_inexact_stop,
         )
 
+        directory = os.path.abspath(cwd or ".")  # noqa: PTH100 - pathlib would leave `..` in it
+
         async def begin() -> runs_pb2.Run:
             if agent:
-                made = await self.create_session(agent, os.path.abspath(cwd or "."))  # noqa: PTH100
+                made = await self.create_session(agent, directory)
                 request.session_id = made.session_id
             return await self._begin(request)
 

@@ -54,12 +54,17 @@ class Control:
         self._asked: set[str] = set()
         #: What was sent and is not known to have come, by request id.
         self._unconfirmed: dict[str, runs_pb2.ControlRunRequest] = {}
-        self.opened: runs_pb2.ControlOpened = runs_pb2.ControlOpened()
+        self._opened = runs_pb2.ControlOpened()
+
+    @property
+    def opened(self) -> runs_pb2.ControlOpened:
+        """What the daemon said when it opened the stream, the last one where it was taken up again."""
+        return self._opened
 
     @property
     def run_id(self) -> str:
         """The run that this is about."""
-        return self.opened.run.run_id
+        return self._opened.run.run_id
 
     async def __aenter__(self) -> Control:
         """Open the conversation. That is tried once: what starts a run must not start two.
@@ -158,7 +163,7 @@ class Control:
         if message is None or message.WhichOneof("body") != "opened":
             self._leave()
             raise StepRailError(f"the daemon at {self._address} did not open the conversation")
-        self.opened = message.opened
+        self._opened = message.opened
         self._epoch = message.opened.epoch
 
     async def _next(self) -> runs_pb2.ControlRunResponse | None:
@@ -169,10 +174,9 @@ class Control:
                 await self._take_up(error)
                 continue
             self._comeback.answered()
-            if message is None:
-                if not self._over:
-                    await self._take_up(ConnectionFailed(self._address, "the stream ended before the run did"))
-                    continue
+            if message is None and not self._over:
+                await self._take_up(ConnectionFailed(self._address, "the stream ended before the run did"))
+                continue
             return message
 
     async def _take_up(self, error: StepRailError) -> None:
@@ -217,7 +221,7 @@ class Control:
                 return False
             self._asked.add(asked)
         elif body == "decision_recorded":
-            self._confirm(lambda sent: sent.decision.step_id == message.decision_recorded.step_id)
+            self._confirm(message.decision_recorded.step_id)
         elif body == "rejected":
             self._unconfirmed.pop(message.rejected.request_id, None)
         elif body == "finished":
@@ -235,15 +239,14 @@ class Control:
             self._after_seq = event.seq
             kind = event.WhichOneof("body")
             if kind == "permission_resolved":
-                resolved = event.permission_resolved.permission_id
-                self._confirm(lambda sent, of=resolved: sent.permission_answer.permission_id == of)
+                self._confirm(event.permission_resolved.permission_id)
             elif kind == "question_resolved":
-                resolved = event.question_resolved.question_id
-                self._confirm(lambda sent, of=resolved: sent.question_answer.question_id == of)
+                self._confirm(event.question_resolved.question_id)
         return bool(fresh) or batch.HasField("heartbeat")
 
-    def _confirm(self, about: Callable[[runs_pb2.ControlRunRequest], bool]) -> None:
-        for request_id in [key for key, sent in self._unconfirmed.items() if about(sent)]:
+    def _confirm(self, asked_id: str) -> None:
+        """Keep no answer any more to what was settled."""
+        for request_id in [key for key, sent in self._unconfirmed.items() if messages.answered_id(sent) == asked_id]:
             del self._unconfirmed[request_id]
 
     # --- what goes ---

@@ -122,9 +122,10 @@ def permission(asked: decisions_pb2.Permission, given: object) -> runs_pb2.Answe
     elif isinstance(given, Instead):
         if (given.command is None) == (given.arguments_json is None):
             raise ValueError("Instead has both or neither of command and arguments_json; accepted is one of them")
-        request.alternative.CopyFrom(
-            decisions_pb2.PermissionAlternative(command=given.command, arguments_json=given.arguments_json)
-        )
+        if given.command is not None:
+            request.alternative.command = given.command
+        elif given.arguments_json is not None:
+            request.alternative.arguments_json = given.arguments_json
     else:
         accepted = 'True, False, "allow", "session", "deny", Allow, Deny and Instead'
         raise TypeError(_unfit("permissions", given, accepted))

@@ -62,6 +62,7 @@ class LiveRun:
         #: Why the end is not known.
         self._lost: StepRailError | None = None
         self._attendant: Attendant | None = None
+        self._following: asyncio.Task[None] | None = None
 
     # --- its life ---
 
@@ -75,7 +76,7 @@ class LiveRun:
             raise RuntimeError("this run was begun before; call `run` again for another one")
         self._run = await self._begin()
         self._attendant = Attendant(self._links(), self._callables, self._tasks, self._run.run_id)
-        self._tasks.start(self._follow(self._attendant))
+        self._following = self._tasks.start(self._follow(self._attendant))
         return self
 
     async def __aexit__(

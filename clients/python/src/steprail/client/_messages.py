@@ -61,14 +61,14 @@ def permission_answer(
     if len(given) != 1:
         found = " and ".join(given) or "nothing"
         raise ValueError(f"{found} given; accepted is exactly one of answer, command and arguments_json")
-    alternative = None
-    if command is not None:
-        alternative = decisions_pb2.PermissionAlternative(command=command)
+    request = runs_pb2.AnswerPermissionRequest(permission_id=permission_id, reason=reason)
+    if answer is not None:
+        request.answer = answer
+    elif command is not None:
+        request.alternative.command = command
     elif arguments_json is not None:
-        alternative = decisions_pb2.PermissionAlternative(arguments_json=arguments_json)
-    return runs_pb2.AnswerPermissionRequest(
-        permission_id=permission_id, answer=answer, alternative=alternative, reason=reason
-    )
+        request.alternative.arguments_json = arguments_json
+    return request
 
 
 def _replies(answer: object, command: object, arguments_json: object) -> Iterable[tuple[str, object]]:
@@ -91,3 +91,8 @@ def asked_id(message: runs_pb2.ControlRunResponse) -> str:
     if body == "permission_requested":
         return message.permission_requested.permission.permission_id
     return message.question_requested.question.question_id
+
+
+def answered_id(message: runs_pb2.ControlRunRequest) -> str:
+    """Give the id of the step, the permission or the question that a message answers; empty for other messages."""
+    return message.decision.step_id or message.permission_answer.permission_id or message.question_answer.question_id

@@ -105,7 +105,7 @@ class SessionCalls(Connection):
         paths = [name for name, value in given.items() if value is not None]
         changed = sessions_pb2.Session(
             session_id=session_id,
-            permission_mode=permission_mode,
+            permission_mode=permission_mode or sessions_pb2.PERMISSION_MODE_UNSPECIFIED,
             plan_mode=bool(plan_mode),
             model=model or "",
             labels=dict(labels or {}),

@@ -1,0 +1,26 @@
+"""The real Claude Code with its driver does what the daemon promises with every driver."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.e2e.claude_rig import claude_rig
+from tests.framework.daemon import short_directory
+
+from steprail_daemon.testing.driver_kit import Check, Parentage, checks_for, conform, parentage
+
+
+@pytest.fixture(scope="module")
+async def parents() -> AsyncIterator[Parentage]:
+    async with parentage() as started:
+        yield started
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("check", checks_for("claude"), ids=lambda check: check.name)
+async def test_the_real_program_conforms(check: Check, claude: Path, parents: Parentage) -> None:
+    with short_directory() as directory:
+        await conform(check, partial(claude_rig, claude), parents, directory)
