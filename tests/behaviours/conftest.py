@@ -10,6 +10,9 @@ import pytest
 from tests.behaviours.stage import INPUT, SCRIPTED, PlayedDaemon, Stage, agent, play, recorded
 from tests.framework.daemon import short_directory
 
+# Their assertions judge, though they are in no test file.
+pytest.register_assert_rewrite("tests.behaviours.refused_calls", "tests.behaviours.failed_runs")
+
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[PlayedDaemon]:

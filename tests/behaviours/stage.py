@@ -51,8 +51,8 @@ def seconds(value: float) -> Duration:
 
 def client_decides(timeout: float | None = None, **more: Any) -> decisions_pb2.Decider:
     """Give a decider that is a client; `timeout` in seconds."""
-    span = {} if timeout is None else {"timeout": seconds(timeout)}
-    return decisions_pb2.Decider(mode=decisions_pb2.DECIDER_MODE_CLIENT, **span, **more)
+    span = None if timeout is None else seconds(timeout)
+    return decisions_pb2.Decider(mode=decisions_pb2.DECIDER_MODE_CLIENT, timeout=span, **more)
 
 
 def script(*replies: dict[str, Any], **more: Any) -> str:
@@ -171,6 +171,17 @@ class Stage:
         """Give every event of a run that ends."""
         with anyio.fail_after(WAIT):
             return [event async for event in self.client.watch_run(run_id)]
+
+    def agents(self) -> set[int]:
+        """Give the processes that work in this directory."""
+        found = set()
+        for pid in self.daemon.descendants():
+            try:
+                if Path(f"/proc/{pid}/cwd").readlink() == self.workspace:
+                    found.add(pid)
+            except OSError:
+                continue
+        return found
 
     def written(self) -> list[dict[str, Any]]:
         """Give the lines that the daemon has written to the recorded agent of this workspace."""

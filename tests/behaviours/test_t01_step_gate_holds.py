@@ -45,7 +45,7 @@ async def test_a_rule_at_step_n_stops_before_the_model_is_asked_again(stage: Sta
     assert (await stage.ended(further.run_id)).state == COMPLETED
     calls = model_calls(log)
     assert [call["turn"] for call in calls] == [1] * count + [2]
-    assert [call["tool_results"] for call in calls] == list(range(count)) + [count]
+    assert [call["tool_results"] for call in calls] == list(range(count + 1))
 
 
 async def test_the_built_in_agents_model_says_no_more_either(stage: Stage) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from pathlib import Path
 
 import anyio
 import grpc
@@ -17,7 +16,6 @@ from tests.behaviours.stage import (
     FAILED,
     STOPPED,
     STOPPING,
-    PlayedDaemon,
     Stage,
     bodies,
     client_decides,
@@ -44,13 +42,6 @@ ladder = ["end:200ms", "term:200ms", "kill"]
 """
 
 
-def claude_of(daemon: PlayedDaemon, session_marker: str) -> int:
-    """Find the agent that works in a directory."""
-    found = [pid for pid in daemon.descendants() if os.readlink(f"/proc/{pid}/cwd").endswith(session_marker)]
-    (pid,) = [pid for pid in found if b"fake_claude" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return pid
-
-
 async def stays(stage: Stage, run_id: str, state: events_pb2.RunState.ValueType) -> None:
     """Watch a run for a while; its state must not change."""
     with anyio.move_on_after(WATCHED):
@@ -63,7 +54,7 @@ async def test_a_stop_is_claimed_when_the_agent_confirmed_it_and_not_before(stag
     """T4: the agent is frozen at the gate, so that it cannot take the stop."""
     started = await stage.client.start_run(await stage.session("claude"), '{"steps": 2}', decider=client_decides())
     await stage.asked(started.run_id)
-    agent = claude_of(stage.daemon, stage.workspace.name)
+    (agent,) = stage.agents()
     os.kill(agent, signal.SIGSTOP)
     try:
         run = await stage.client.stop_run(started.run_id, "pause")
@@ -82,7 +73,7 @@ async def test_an_abort_is_claimed_when_the_agent_confirmed_it_and_not_before(st
     """T4: likewise, in the middle of a tool."""
     started = await stage.client.start_run(await stage.session("claude"), '{"steps": 1, "tool_ms": 60000}')
     await stage.until(started.run_id, "tool_start")
-    agent = claude_of(stage.daemon, stage.workspace.name)
+    (agent,) = stage.agents()
     os.kill(agent, signal.SIGSTOP)
     try:
         assert (await stage.client.abort_run(started.run_id)).state == ABORTING
@@ -101,7 +92,7 @@ async def test_an_agent_that_ignores_the_cancel_is_gone_before_the_run_counts_as
             does = {"steps": 1, "tool_ms": 60_000, "ignore_interrupt": True}
             started = await stage.client.start_run(session_id, json.dumps(does))
             await stage.until(started.run_id, "tool_start")
-            agent = claude_of(daemon, stage.workspace.name)
+            (agent,) = stage.agents()
             assert (await stage.client.abort_run(started.run_id)).state == ABORTING
             async for event in stage.client.watch_run(started.run_id):
                 if event.run_state_changed.state == ABORTED:
@@ -122,7 +113,7 @@ async def test_an_agent_that_never_takes_the_stop_fails_the_run_or_keeps_the_res
                 await stage.session("claude"), '{"steps": 2}', decider=client_decides()
             )
             await stage.asked(started.run_id)
-            agent = claude_of(daemon, stage.workspace.name)
+            (agent,) = stage.agents()
             os.kill(agent, signal.SIGSTOP)
             await stage.client.stop_run(started.run_id)
             run = await stage.ended(started.run_id)

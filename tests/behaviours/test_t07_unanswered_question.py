@@ -75,6 +75,21 @@ async def directory(stage: Stage) -> None:
     assert await stage.pending(session_id) == []
 
 
+async def question(stage: Stage) -> None:
+    """Nobody answers a question of the model's: it is declined, and the model goes on with that."""
+    session_id = await stage.session("claude")
+    started = await stage.client.start_run(session_id, '{"steps": 1, "ask_question": true}')
+    run = await stage.asked(started.run_id)
+    (item,) = await stage.pending(session_id)
+    assert (run.state, item.WhichOneof("item"), len(item.question.items)) == (AWAITING_PERMISSION, "question", 1)
+    run = await stage.ended(started.run_id)
+    assert run.state == COMPLETED
+    assert within(run.awaiting_permission.ToNanoseconds())
+    (resolved,) = bodies(await stage.events(run.run_id), "question_resolved")
+    assert (resolved.declined, resolved.source) == (True, decisions_pb2.RESOLUTION_SOURCE_TIMEOUT)
+    assert await stage.pending(session_id) == []
+
+
 async def decision(stage: Stage, on_timeout: decisions_pb2.OnTimeout.ValueType) -> None:
     """Nobody decides: the step's default acts."""
     session_id = await stage.session()
@@ -93,18 +108,19 @@ async def decision(stage: Stage, on_timeout: decisions_pb2.OnTimeout.ValueType) 
 
 
 async def test_each_question_that_nobody_answers_ends_at_its_own_deadline_with_its_default() -> None:
-    """T7: permission, directory and decisions at one time, without any client that would answer."""
+    """T7: permission, directory, question and decisions at one time, without any client that would answer."""
     with daemon_of_its_own(SETTINGS + agent("asking", mode="ask")) as daemon:
         await daemon.start()
         async with play(daemon) as stage:
             async with anyio.create_task_group() as group:
                 group.start_soon(permission, stage)
                 group.start_soon(directory, stage)
+                group.start_soon(question, stage)
                 group.start_soon(decision, stage, decisions_pb2.ON_TIMEOUT_STOP)
                 group.start_soon(decision, stage, decisions_pb2.ON_TIMEOUT_CONTINUE)
             waited = "permission_wait_seconds"
-            await until(lambda: daemon.metric(f"{waited}_count", outcome="timeout") == 2)
-            assert daemon.metric(f"{waited}_sum", outcome="timeout") >= 4.9
+            await until(lambda: daemon.metric(f"{waited}_count", outcome="timed_out") == 2)
+            assert daemon.metric(f"{waited}_sum", outcome="timed_out") >= 4.9
             assert daemon.metric("permissions_pending") == 0
             assert daemon.metric("step_decision_wait_seconds_count", source="timeout") == 2
 

@@ -89,7 +89,7 @@ async def test_a_killed_parent_process_leaves_nothing_that_the_next_start_does_n
             agents = {pid for pid in marked(mark) if pid not in found}
             assert agents
             daemon.crash()
-            # The worker and the agents themselves carry a death signal; what their children did, nobody is there to see.
+            # Worker and agents carry a death signal; what the agents' children did, nobody is there to see.
             assert wait_gone({worker, *agents}, TOLERABLE) == set()
             await daemon.start()
             assert wait_gone(found, TOLERABLE) == set()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.behaviours.stage import (
     COMPLETED,
     FAILED,
+    PlayedDaemon,
     Stage,
     daemon_of_its_own,
     play,
@@ -44,9 +48,19 @@ async def suspended(stage: Stage, session_id: str) -> None:
             return
 
 
-async def agent_of(stage: Stage) -> set[int]:
-    """Give what runs below the worker's parent beside the worker."""
-    return stage.daemon.descendants() - {stage.daemon.worker_pid()}
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[PlayedDaemon]:
+    """One daemon for the cases in which somebody has to lose patience."""
+    deaf = {"FAKE_CLAUDE": json.dumps({"hang_after_result": True, "ignore_term": True}).replace('"', '\\"')}
+    with daemon_of_its_own(SETTINGS, environment=deaf) as daemon:
+        anyio.run(daemon.start)
+        yield daemon
+
+
+@pytest.fixture
+async def hurried(impatient: PlayedDaemon, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with play(impatient, tmp_path.name) as made:
+        yield made
 
 
 NO_RESULT: dict[str, dict[str, Any]] = {
@@ -57,92 +71,75 @@ NO_RESULT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", NO_RESULT)
-async def test_an_agent_that_never_sends_a_result_fails_the_run_with_its_reason(name: str) -> None:
+async def test_an_agent_that_never_sends_a_result_fails_the_run_with_its_reason(name: str, hurried: Stage) -> None:
     """T10: no result."""
-    with daemon_of_its_own(SETTINGS) as daemon:
-        await daemon.start()
-        async with play(daemon) as stage:
-            session_id = await stage.session()
-            run = await stage.run(session_id, script(read(), says("over", faults=[NO_RESULT[name]])))
-            assert (run.state, run.failure.reason) == (FAILED, "AGENT_UNRESPONSIVE"), run
-            await usable(stage, session_id, script(says("again")))
+    session_id = await hurried.session()
+    run = await hurried.run(session_id, script(read(), says("over", faults=[NO_RESULT[name]])))
+    assert (run.state, run.failure.reason) == (FAILED, "AGENT_UNRESPONSIVE"), run
+    await usable(hurried, session_id, script(says("again")))
 
 
-async def test_an_agent_that_ends_without_a_result_fails_the_run_at_once() -> None:
+async def test_an_agent_that_ends_without_a_result_fails_the_run_at_once(stage: Stage) -> None:
     """T10: exit code 0, from both protocols."""
-    with daemon_of_its_own() as daemon:
-        await daemon.start()
-        async with play(daemon) as stage:
-            session_id = await stage.session()
-            run = await stage.run(session_id, script(says("over", faults=[{"at": "turn_end", "exit": 0}])))
-            assert (run.state, run.failure.reason) == (FAILED, "AGENT_EXITED")
-            await usable(stage, session_id, script(says("again")))
-            session_id = await stage.session("claude")
-            run = await stage.run(session_id, json.dumps({"steps": 1, "no_result": True}))
-            assert (run.state, run.failure.reason) == (FAILED, "AGENT_EXITED")
-            await usable(stage, session_id, json.dumps({"steps": 1}))
+    session_id = await stage.session()
+    run = await stage.run(session_id, script(says("over", faults=[{"at": "turn_end", "exit": 0}])))
+    assert (run.state, run.failure.reason) == (FAILED, "AGENT_EXITED")
+    await usable(stage, session_id, script(says("again")))
+    session_id = await stage.session("claude")
+    run = await stage.run(session_id, json.dumps({"steps": 1, "no_result": True}))
+    assert (run.state, run.failure.reason) == (FAILED, "AGENT_EXITED")
+    await usable(stage, session_id, json.dumps({"steps": 1}))
 
 
-async def test_an_agent_that_freezes_after_its_result_is_ended_and_the_run_stays_completed() -> None:
+async def test_an_agent_that_freezes_after_its_result_is_ended_and_the_run_stays_completed(hurried: Stage) -> None:
     """T10: hangs after the result."""
-    with daemon_of_its_own(SETTINGS) as daemon:
-        await daemon.start()
-        async with play(daemon) as stage:
-            session_id = await stage.session()
-            prompt = script(says("over", faults=[{"at": "after_turn_end", "hang": "process"}]))
-            run = await stage.run(session_id, prompt)
-            assert (run.state, run.text) == (COMPLETED, "over")
-            frozen = await agent_of(stage)
-            await suspended(stage, session_id)
-            assert wait_gone(frozen, 5.0) == set()
-            assert (await stage.client.get_run(run.run_id)).state == COMPLETED
-            await usable(stage, session_id, script(says("again")))
+    session_id = await hurried.session()
+    prompt = script(says("over", faults=[{"at": "after_turn_end", "hang": "process"}]))
+    run = await hurried.run(session_id, prompt)
+    assert (run.state, run.text) == (COMPLETED, "over")
+    frozen = hurried.agents()
+    assert frozen
+    await suspended(hurried, session_id)
+    assert wait_gone(frozen, 5.0) == set()
+    assert (await hurried.client.get_run(run.run_id)).state == COMPLETED
+    await usable(hurried, session_id, script(says("again")))
 
 
-async def test_an_agent_that_does_not_end_with_its_input_is_ended_and_its_session_can_be_used() -> None:
+async def test_an_agent_that_does_not_end_with_its_input_is_ended_and_its_session_can_be_used(hurried: Stage) -> None:
     """T10: the same of the other protocol, where the process reads on but stays at the end of its input."""
-    environment = {"FAKE_CLAUDE": json.dumps({"hang_after_result": True, "ignore_term": True}).replace('"', '\\"')}
-    with daemon_of_its_own(SETTINGS, environment=environment) as daemon:
-        await daemon.start()
-        async with play(daemon) as stage:
-            session_id = await stage.session("claude")
-            assert (await stage.run(session_id, '{"steps": 1}')).state == COMPLETED
-            frozen = await agent_of(stage)
-            await suspended(stage, session_id)
-            assert wait_gone(frozen, 5.0) == set()
-            await usable(stage, session_id, '{"steps": 1}')
+    session_id = await hurried.session("claude")
+    assert (await hurried.run(session_id, '{"steps": 1}')).state == COMPLETED
+    frozen = hurried.agents()
+    assert frozen
+    await suspended(hurried, session_id)
+    assert wait_gone(frozen, 5.0) == set()
+    await usable(hurried, session_id, '{"steps": 1}')
 
 
-async def test_a_run_that_was_prompted_into_a_frozen_agent_fails_or_is_served_but_does_not_hang() -> None:
+async def test_a_run_that_was_prompted_into_a_frozen_agent_fails_or_is_served_but_does_not_hang(hurried: Stage) -> None:
     """T10: the next prompt comes before anybody noticed."""
-    with daemon_of_its_own(SETTINGS) as daemon:
-        await daemon.start()
-        async with play(daemon) as stage:
-            session_id = await stage.session()
-            prompt = script(says("over", faults=[{"at": "after_turn_end", "hang": "process"}]))
-            assert (await stage.run(session_id, prompt)).state == COMPLETED
-            started = await stage.client.start_run(session_id, script(says("again")))
-            run = await stage.ended(started.run_id, timeout=50)
-            assert run.state == COMPLETED or run.failure.reason == "AGENT_UNRESPONSIVE"
-            await usable(stage, session_id, script(says("and again")))
+    session_id = await hurried.session()
+    prompt = script(says("over", faults=[{"at": "after_turn_end", "hang": "process"}]))
+    assert (await hurried.run(session_id, prompt)).state == COMPLETED
+    started = await hurried.client.start_run(session_id, script(says("again")))
+    run = await hurried.ended(started.run_id, timeout=50)
+    assert run.state == COMPLETED or run.failure.reason == "AGENT_UNRESPONSIVE"
+    await usable(hurried, session_id, script(says("and again")))
 
 
 @pytest.mark.parametrize("end", ["result", "exit"])
-async def test_a_grandchild_that_keeps_the_output_open_holds_nothing_up(end: str) -> None:
+async def test_a_grandchild_that_keeps_the_output_open_holds_nothing_up(end: str, stage: Stage) -> None:
     """T10: the pipe never comes to its end, since a background process has it."""
-    with daemon_of_its_own() as daemon:
-        await daemon.start()
-        async with play(daemon) as stage:
-            session_id = await stage.session()
-            orphan = {"setsid": True, "double_fork": True, "keep_stdout": True, "seconds": 600, "pid_file": "keeper"}
-            faults: list[dict[str, Any]] = [{"at": "tool_end", "orphan": orphan}]
-            if end == "exit":
-                faults.append({"at": "step_end", "exit": 0})
-            run = await stage.run(session_id, script(read(faults=faults), says("over")))
-            keeper = int((stage.workspace / "keeper").read_text())
-            if end == "exit":
-                assert (run.state, run.failure.reason) == (FAILED, "AGENT_EXITED")
-                assert wait_gone([keeper], 5.0) == set()
-            else:
-                assert (run.state, is_alive(keeper)) == (COMPLETED, True)
-            await usable(stage, session_id, script(says("again")))
+    session_id = await stage.session()
+    orphan = {"setsid": True, "double_fork": True, "keep_stdout": True, "seconds": 600, "pid_file": "keeper"}
+    faults: list[dict[str, Any]] = [{"at": "tool_end", "orphan": orphan}]
+    if end == "exit":
+        faults.append({"at": "step_end", "exit": 0})
+    run = await stage.run(session_id, script(read(faults=faults), says("over")))
+    keeper = int((stage.workspace / "keeper").read_text())
+    if end == "exit":
+        assert (run.state, run.failure.reason) == (FAILED, "AGENT_EXITED")
+        assert wait_gone([keeper], 5.0) == set()
+    else:
+        assert (run.state, is_alive(keeper)) == (COMPLETED, True)
+    await usable(stage, session_id, script(says("again")))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.behaviours.stage import (
     COMPLETED,
+    CONTINUE,
     FAILED,
     STOPPED,
     Stage,
@@ -122,7 +123,7 @@ async def test_a_lone_surrogate_in_the_boundarys_line_does_not_make_the_agent_wa
         session_id = await stage.session(agent)
         started = await stage.client.start_run(session_id, prompt, decider=client_decides())
         pending = (await stage.asked(started.run_id)).pending_decision
-        await stage.client.submit_decision(started.run_id, pending.step_id, 1)
+        await stage.client.submit_decision(started.run_id, pending.step_id, CONTINUE)
         run = await stage.ended(started.run_id)
         assert (run.state, run.step_count) == (COMPLETED, 1), run.failure
         if agent == "scripted":

@@ -1,4 +1,4 @@
-"""T14, restart reconciliation: whenever the worker dies, the log says how each run ended, once, and nothing is re-sent."""
+"""T14, restart reconciliation: whenever the worker dies, each run has one end, and nothing is sent again."""
 
 from __future__ import annotations
 
@@ -63,17 +63,21 @@ async def reach(stage: Stage, run_id: str, index: int) -> list[events_pb2.Event]
 
 
 async def judge(stage: Stage, session_id: str, run_id: str, seen: list[events_pb2.Event]) -> runs_pb2.Run:
-    """See that a run is over after a restart, its log whole, its input given once, and its session usable."""
-    run = await stage.client.get_run(run_id)
-    assert run.state in (COMPLETED, FAILED), run
-    if run.state == FAILED:
-        assert run.failure.reason == "DAEMON_RESTARTED"
+    """See that a run is over after a restart, its log whole, its input given once, and its session usable.
+
+    A run whose prompt had not been given survives, and is over a little later.
+    """
+    survived = (await stage.client.get_run(run_id)).state not in (COMPLETED, FAILED)
+    run = await stage.ended(run_id)
+    assert run.state == COMPLETED or run.failure.reason == "DAEMON_RESTARTED"
+    assert run.state == COMPLETED or not survived
     events = await stage.events(run_id)
     assert [end.state for end in bodies(events, "agent_end")] == [run.state]
-    assert events[: len(seen)] == seen
+    assert events[: len(seen)] == seen  # nothing that a client saw is lost or changed
     assert events[-1].WhichOneof("body") == "agent_end"
     session = await stage.client.get_session(session_id)
-    assert (session.state, session.active_run_id) == (events_pb2.SESSION_STATE_SUSPENDED, "")
+    assert session.active_run_id == ""
+    assert survived or session.state == events_pb2.SESSION_STATE_SUSPENDED
     prompts = sum(line.get("method") == "autohand.prompt" for line in stage.written())
     assert prompts <= 1
     after = await stage.run(session_id, script(says("usable")))
@@ -82,15 +86,15 @@ async def judge(stage: Stage, session_id: str, run_id: str, seen: list[events_pb
     return run
 
 
-async def test_a_worker_killed_at_any_event_of_a_run_leaves_one_end_and_a_session_that_goes_on() -> None:
-    """T14: SIGKILL after each event that a client sees; kills at each commit itself are in tests/chaos."""
+async def test_a_worker_killed_at_events_of_a_run_leaves_one_end_and_a_session_that_goes_on() -> None:
+    """T14: SIGKILL after every third event that a client sees; kills at the commits themselves are in tests/chaos."""
     with daemon_of_its_own(QUICK) as daemon:
         await daemon.start()
         async with play(daemon, "plain") as stage:
             plain = await stage.run(await stage.session("recorded"), SMALL)
             count = len(await stage.events(plain.run_id))
         ends = set()
-        for index in range(count):
+        for index in sorted({*range(0, count, 3), count - 1}):
             async with play(daemon, f"at-{index}") as stage:
                 session_id = await stage.session("recorded")
                 started = await stage.client.start_run(session_id, SMALL)
@@ -181,7 +185,9 @@ async def test_a_deadline_that_passed_while_everybody_was_frozen_acts_once_every
             run = await stage.ended(started.run_id)
             assert (run.state, run.stop_reason.source) == (STOPPED, decisions_pb2.DECISION_SOURCE_TIMEOUT)
             assert len(bodies(await stage.events(run.run_id), "decision_recorded")) == 1
-            further = await stage.client.continue_run(run.run_id, script(says("went on")), decider=decisions_pb2.Decider())
+            further = await stage.client.continue_run(
+                run.run_id, script(says("went on")), decider=decisions_pb2.Decider()
+            )
             assert (await stage.ended(further.run_id)).text == "went on"
 
 

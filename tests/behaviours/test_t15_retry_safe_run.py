@@ -35,7 +35,7 @@ LONG = script(command("echo once >> count"), command("sleep 0.2"), says("done"))
 
 async def start(client: Client, request: runs_pb2.StartRunRequest) -> runs_pb2.Run:
     """Send a request for a run as it is."""
-    return (await client._ask(client._runs.StartRun, request)).run
+    return (await client._ask(client._stubs.runs.StartRun, request)).run
 
 
 async def test_the_same_request_twice_is_one_run_as_it_is_now(stage: Stage) -> None:

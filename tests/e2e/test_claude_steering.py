@@ -116,5 +116,5 @@ def test_a_summary_of_the_conversation_is_told_with_what_it_used_and_is_no_step(
         assert len(steps) == 3
         assert turn.usage is not None
         assert turn.cost is not None
-        assert turn.usage.total_tokens == tokens + (side.usage.total_tokens or 0) + 120
+        assert turn.usage.total_tokens == tokens + 120
         assert turn.cost.micro_usd == money + (side.cost.micro_usd or 0) + 800

@@ -57,7 +57,7 @@ def test_a_sub_agents_steps_are_not_the_main_loops_and_what_it_used_is_told_apar
         turn = agent.until(TurnEnded)
         assert (turn.text, turn.cost) == ("All done.", Cost(800 + 480 + 800, CostBasis.REPORTED))
         assert turn.usage is not None
-        assert turn.usage.total_tokens == 120 + 56 + 120
+        assert turn.usage.total_tokens == 120 + 120
         said = agent.of(MessageEnded)
         assert [event.text for event in said if not event.parent_call_id] == ["I delegate.", "All done."]
         assert [event.text for event in said if event.subagent_id] == ["I look.", "The job is done."]
@@ -109,7 +109,13 @@ def test_a_sub_agent_asks_under_its_id_and_an_interrupt_ends_it_with_the_turn(cl
         assert agent.until(ToolEnded).subagent_id == asked.subagent_id
         agent.send(Interrupt())
         assert agent.until(ToolEnded).result.outcome is ToolOutcome.CANCELLED
-        assert agent.until(TurnEnded).reason is TurnEndReason.ABORTED
+        turn = agent.until(TurnEnded)
+        assert turn.reason is TurnEndReason.ABORTED
+        (used,) = agent.of(UsageReported)
+        assert used.subagent_id == asked.subagent_id
+        assert used.usage is not None
+        assert turn.usage is not None
+        assert (used.usage.total_tokens, turn.usage.total_tokens) == (120, 120)
         agent.listen(QUIET)
         assert len(endpoint.main_requests()) == 2
         agent.send(prompt("and now"))

@@ -20,7 +20,7 @@ async def parents() -> AsyncIterator[Parentage]:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("check", checks_for("claude"), ids=lambda check: check.name)
+@pytest.mark.parametrize("check", checks_for("claude", codec_too=False), ids=lambda check: check.name)
 async def test_the_real_program_conforms(check: Check, claude: Path, parents: Parentage) -> None:
     with short_directory() as directory:
         await conform(check, partial(claude_rig, claude), parents, directory)

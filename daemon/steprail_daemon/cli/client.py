@@ -6,7 +6,7 @@ real thing, made of the published Python client.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -85,3 +85,23 @@ class Daemon(Protocol):
 
     async def decide(self, run_id: str, step_id: str, *, go_on: bool, reason: str) -> Message:
         """Decide about a step that waits."""
+
+    async def list_pending(self) -> list[Message]:
+        """Give what waits for somebody in all sessions, nearest deadline first."""
+
+    async def answer_permission(
+        self, run_id: str, permission_id: str, answer: str, *, instead: Mapping[str, str] | None = None, reason: str
+    ) -> Message:
+        """Answer by `allow_once`, `allow_session` or `deny`, or say what is done `instead`; gives how it was resolved.
+
+        `instead` has one of `command` and `arguments_json`, and makes `answer` count for nothing.
+        """
+
+    async def answer_question(self, run_id: str, question_id: str, answers: Sequence[Message]) -> Message:
+        """Answer each item of a question, or decline it with no answers; gives how it was resolved.
+
+        Answers have `item_id`, and `option_ids` or `text`.
+        """
+
+    async def steer_run(self, run_id: str, text: str) -> str:
+        """Give text to a running turn; gives the id that events about it carry."""

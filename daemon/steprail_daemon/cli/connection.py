@@ -5,7 +5,7 @@ Imported only by what calls a daemon: it brings gRPC with it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from steprail import client as stop
 from steprail import errors
 from steprail.client import Client
 from steprail.client import Control as ClientControl
-from steprail.plain import action, decider, permission_mode, to_plain
+from steprail.plain import action, decider, permission_answer, permission_mode, question_answers, to_plain
 from steprail_daemon.cli.client import Control, Daemon, Message
 from steprail_daemon.cli.own_daemon import listens
 from steprail_daemon.cli.problems import Problem, Refused
@@ -172,6 +172,32 @@ class ClientDaemon(Daemon):
         """Decide about a step."""
         with _translated():
             return to_plain(await self._client.submit_decision(run_id, step_id, action(go_on=go_on), reason=reason))
+
+    async def list_pending(self) -> list[Message]:
+        """Give what waits."""
+        with _translated():
+            return [to_plain(item) for item in await self._client.list_pending()]
+
+    async def answer_permission(
+        self, run_id: str, permission_id: str, answer: str, *, instead: Mapping[str, str] | None = None, reason: str
+    ) -> Message:
+        """Answer a permission."""
+        given = None if instead else permission_answer(answer)
+        with _translated():
+            resolved = await self._client.answer_permission(
+                run_id, permission_id, given, **(instead or {}), reason=reason
+            )
+            return to_plain(resolved)
+
+    async def answer_question(self, run_id: str, question_id: str, answers: Sequence[Message]) -> Message:
+        """Answer a question, or decline it."""
+        with _translated():
+            return to_plain(await self._client.answer_question(run_id, question_id, question_answers(answers)))
+
+    async def steer_run(self, run_id: str, text: str) -> str:
+        """Give text to a running turn."""
+        with _translated():
+            return await self._client.steer_run(run_id, text)
 
 
 class _Control(Control):

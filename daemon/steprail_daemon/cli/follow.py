@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -12,7 +13,8 @@ import anyio
 import anyio.abc
 import click
 
-from steprail_daemon.cli.ask import Person
+from steprail_daemon.cli.ask import Person, Terminal
+from steprail_daemon.cli.attend import Attendant
 from steprail_daemon.cli.client import Control, Daemon
 from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, has_ended, state_of
 from steprail_daemon.cli.output import say_json
@@ -42,10 +44,11 @@ class Output(Protocol):
 
 
 class Lines:
-    """Lines for people."""
+    """Lines for people. `aside` is entered while something is printed, for a question that is open meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, aside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._view = LiveView()
+        self._aside = aside
         self._denied = 0
 
     def began(self, run: Message) -> None:
@@ -54,10 +57,10 @@ class Lines:
 
     def happened(self, event: Message) -> None:
         """Print the event's lines."""
-        result = event.get("tool_end", {}).get("result", {})
-        self._denied += result.get("outcome") == "TOOL_OUTCOME_DENIED"
-        for line in self._view.lines(event):
-            click.echo(line)
+        self._denied += _denials(event)
+        if lines := self._view.lines(event):
+            with self._aside():
+                click.echo("\n".join(lines))
 
     def ended(self, run: Message) -> None:
         """Print how it ended."""
@@ -65,12 +68,21 @@ class Lines:
             click.echo(line)
 
     def denied(self) -> int:
-        """Give the number so far."""
-        return self._denied
+        """Give the number so far, but for calls that somebody denied."""
+        return max(0, self._denied)
 
     def note(self, text: str) -> None:
         """Print it apart from the run."""
-        click.secho(text, dim=True, err=True)
+        with self._aside():
+            click.secho(text, dim=True, err=True)
+
+
+def _denials(event: Message) -> int:
+    """Give what an event adds to the denied calls whose reason may not be known: not those that a person denied."""
+    resolved = event.get("permission_resolved", {})
+    if resolved.get("source") == "RESOLUTION_SOURCE_CLIENT" and resolved.get("answer") == "PERMISSION_ANSWER_DENY":
+        return -1
+    return int(event.get("tool_end", {}).get("result", {}).get("outcome") == "TOOL_OUTCOME_DENIED")
 
 
 class JsonLines:
@@ -98,8 +110,31 @@ class JsonLines:
 
 
 def output_for(*, as_json: bool) -> Output:
-    """Give the output that was asked for."""
+    """Give the output that was asked for, where nobody is asked anything."""
     return JsonLines() if as_json else Lines()
+
+
+@dataclass(frozen=True)
+class Following:
+    """How a run is followed: where it is shown, who is asked at a boundary, who attends to what the agent asks."""
+
+    daemon: Daemon
+    output: Output
+    person: Person
+    attendant: Attendant
+
+    @classmethod
+    def by(cls, daemon: Daemon, *, permissions: str, as_json: bool, terminal: Terminal | None = None) -> Following:
+        """Give the way of the flags `--permissions` and `--json`. A terminal is asked unless a program reads."""
+        terminal = terminal or Terminal()
+        output = JsonLines() if as_json else Lines(terminal.aside)
+        attendant = Attendant(daemon, output.note, permissions, None if as_json else terminal)
+        return cls(daemon, output, terminal, attendant)
+
+    def happened(self, event: Message) -> None:
+        """Show an event and see to it."""
+        self.output.happened(event)
+        self.attendant.heed(event)
 
 
 class Interrupts:
@@ -153,28 +188,34 @@ class Interrupts:
             self._output.note(f"the {what} came to nothing: {problem.format_message()}")
 
 
-async def follow_new(daemon: Daemon, start: Callable[[], Awaitable[Message]], output: Output) -> int:
+async def follow_new(following: Following, start: Callable[[], Awaitable[Message]]) -> int:
     """Start a run and show it to its end; gives the exit status."""
+    daemon, output = following.daemon, following.output
     interrupts = Interrupts(daemon, output)
     run: Message = {}
     async with interrupts.heeded():
         run = await start()
         interrupts.run_id = run["run_id"]
         output.began(run)
-        async for event in daemon.watch_run(run["run_id"]):
-            output.happened(event)
+        async with following.attendant.attending():
+            async for event in daemon.watch_run(run["run_id"]):
+                following.happened(event)
         run = await daemon.get_run(run["run_id"])
         await show_end(daemon, run, output)
     return status_of(run)
 
 
-async def follow_asking(
-    daemon: Daemon, start: Callable[[], AbstractAsyncContextManager[Control]], output: Output, person: Person
-) -> int:
+async def follow_asking(following: Following, start: Callable[[], AbstractAsyncContextManager[Control]]) -> int:
     """Start a run, show it to its end, and ask a person at each boundary; gives the exit status."""
+    daemon, output = following.daemon, following.output
     interrupts = Interrupts(daemon, output)
     run: Message = {}
-    async with interrupts.heeded(), start() as control, anyio.create_task_group() as tasks:
+    async with (
+        interrupts.heeded(),
+        start() as control,
+        following.attendant.attending(),
+        anyio.create_task_group() as tasks,
+    ):
         asking: anyio.CancelScope | None = None
         async for kind, message in control:
             if kind == "opened":
@@ -182,10 +223,10 @@ async def follow_asking(
                 interrupts.run_id = run["run_id"]
                 output.began(run)
             elif kind == "event":
-                output.happened(message)
+                following.happened(message)
             elif kind == "decision_requested":
                 asking = anyio.CancelScope()
-                tasks.start_soon(_ask, control, message, person, output, asking)
+                tasks.start_soon(_ask, control, message, following.person, output, asking)
             elif kind == "decision_recorded" and asking is not None:
                 asking.cancel()
             elif kind == "rejected":

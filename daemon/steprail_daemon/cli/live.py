@@ -11,6 +11,13 @@ from typing import Any
 
 import click
 
+from steprail_daemon.cli.asked import (
+    permission_lines,
+    question_lines,
+    question_resolved_words,
+    resolved_words,
+    span_words,
+)
 from steprail_daemon.cli.output import readable_lines, shorten
 
 Message = Mapping[str, Any]
@@ -178,6 +185,8 @@ class LiveView:
     def __init__(self) -> None:
         self._tools: dict[str, str] = {}
         self._messages: dict[str, _Text] = {}
+        self._permissions: dict[str, str] = {}
+        self._steers: dict[str, str] = {}
         self._handlers: dict[str, Callable[[Message], list[str]]] = {
             "agent_start": self._agent_start,
             "message_start": self._message_start,
@@ -188,6 +197,15 @@ class LiveView:
             "step_end": self._step_end,
             "decision_recorded": self._decision_recorded,
             "run_state_changed": self._run_state_changed,
+            "permission_requested": self._permission_requested,
+            "permission_resolved": self._permission_resolved,
+            "question_requested": self._question_requested,
+            "question_resolved": self._question_resolved,
+            "plan_proposed": self._plan_proposed,
+            "steer_accepted": self._steer_accepted,
+            "steer_delivered": self._steer_delivered,
+            "steer_dropped": self._steer_dropped,
+            "file_modified": self._file_modified,
             "rate_limited": self._rate_limited,
             "agent_error": self._agent_error,
         }
@@ -225,7 +243,7 @@ class LiveView:
     def _tool_start(self, body: Message) -> list[str]:
         call = body.get("call", {})
         self._tools[call.get("call_id", "")] = call.get("tool", "")
-        return [*(line for text in self._messages.values() for line in text.flush()), call_line(call)]
+        return [*self._unfinished(), call_line(call)]
 
     def _tool_end(self, body: Message) -> list[str]:
         result = body.get("result", {})
@@ -248,9 +266,58 @@ class LiveView:
         notes = {"AWAITING_DECISION": "waits for a decision", "ABORTING": "aborting"}
         return [click.style(notes[state], dim=True)] if state in notes else []
 
+    def _permission_requested(self, body: Message) -> list[str]:
+        permission = body.get("permission", {})
+        self._permissions[permission.get("permission_id", "")] = permission.get("tool", "")
+        return [*self._unfinished(), *(f"  {line}" for line in permission_lines(permission))]
+
+    def _permission_resolved(self, body: Message) -> list[str]:
+        tool = self._permissions.pop(body.get("permission_id", ""), None)
+        if tool is None and body.get("answer") != "PERMISSION_ANSWER_DENY":
+            return []  # policy allowed it, and nobody was asked
+        about = f"{tool}: " if tool else ""
+        return [f"  {about}{resolved_words(body)}"]
+
+    def _question_requested(self, body: Message) -> list[str]:
+        return [*self._unfinished(), *(f"  {line}" for line in question_lines(body.get("question", {})))]
+
+    def _question_resolved(self, body: Message) -> list[str]:
+        return [f"  question: {question_resolved_words(body)}"]
+
+    def _plan_proposed(self, body: Message) -> list[str]:
+        lines = [f"    {line}".rstrip() for line in readable_lines(body.get("text", ""))]
+        return [*self._unfinished(), click.style("  the agent proposes a plan:", bold=True), *lines]
+
+    def _steer_accepted(self, body: Message) -> list[str]:
+        text = self._steers[body.get("steer_id", "")] = shorten(body.get("text", ""), 200)
+        by = f" by {shorten(body['identity'])}" if body.get("identity") else ""
+        return [f'  text for the agent{by}: "{text}"']
+
+    def _steer_delivered(self, body: Message) -> list[str]:
+        return [f"  the agent got the text{self._steered(body)}"]
+
+    def _steer_dropped(self, body: Message) -> list[str]:
+        reason = f", {shorten(body['reason'], 200)}" if body.get("reason") else ""
+        return [click.style(f"  the agent did not get the text{self._steered(body)}{reason}", fg="yellow")]
+
+    def _steered(self, body: Message) -> str:
+        text = self._steers.pop(body.get("steer_id", ""), "")
+        return f' "{text}"' if text else ""
+
+    def _file_modified(self, body: Message) -> list[str]:
+        change = str(body.get("change", "")).removeprefix("FILE_CHANGE_").lower() or "changed"
+        return [click.style(f"  {change} {shorten(body.get('path', ''), 200)}", dim=True)]
+
+    def _unfinished(self) -> list[str]:
+        """Give what of unfinished messages was not shown yet: it was written before what comes now."""
+        return [line for text in self._messages.values() for line in text.flush()]
+
     def _rate_limited(self, body: Message) -> list[str]:
-        after = f", again in {body['retry_after']}" if body.get("retry_after") else ""
-        return [click.style(f"the provider refused a request: HTTP {body.get('http_status', '?')}{after}", fg="yellow")]
+        status = f": HTTP {body['http_status']}" if body.get("http_status") else ""
+        quota = ", as a quota is used up" if body.get("kind") == "RATE_LIMIT_KIND_QUOTA" else ""
+        after = f", again in {span_words(body['retry_after'])}" if body.get("retry_after") else ""
+        who = shorten(body.get("provider", "")) or "the provider"
+        return [click.style(f"{who} refused a request{status}{quota}{after}", fg="yellow")]
 
     def _agent_error(self, body: Message) -> list[str]:
         again = ", it tries again" if body.get("will_retry") else ""

@@ -52,6 +52,16 @@ def json_option(function: F) -> F:
     return click.option("as_json", "--json", is_flag=True, help="Print one JSON object a line.")(function)
 
 
+def permissions_option(function: F) -> F:
+    """Add `--permissions`."""
+    help_text = (
+        "What is answered when the agent asks for permission: ask, the default, asks on this terminal, or says how to "
+        "answer where there is none; allow and deny answer at once."
+    )
+    choice = click.Choice(("ask", "allow", "deny"))
+    return click.option("--permissions", type=choice, default="ask", help=help_text)(function)
+
+
 def ending_options(function: F) -> F:
     """Add what the commands take that end a run: RUN, `--reason`, `--address` and `--json`."""
     function = click.option("--reason", default="", help="Why, for people.")(address_option(json_option(function)))

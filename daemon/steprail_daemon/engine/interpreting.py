@@ -45,7 +45,8 @@ from steprail_daemon.core.events import (
     UsageReported,
     UsageSpent,
 )
-from steprail_daemon.core.model import DecisionAction, FinishReason, RunState, StepGate
+from steprail_daemon.core.failures import journal_unavailable
+from steprail_daemon.core.model import DecisionAction, FinishReason, RunState, StepGate, StopRule, TurnEndReason
 from steprail_daemon.core.policy import DENIAL_MESSAGE
 from steprail_daemon.core.records import (
     AgentStarted,
@@ -56,7 +57,7 @@ from steprail_daemon.core.records import (
 )
 from steprail_daemon.core.replay import SESSION_FACTS, fold_session
 from steprail_daemon.core.run import Run
-from steprail_daemon.core.stops import needs
+from steprail_daemon.core.stops import expressions_of, needs
 from steprail_daemon.engine.changes import Changes
 from steprail_daemon.engine.lineup import RunPlace
 from steprail_daemon.engine.permissions import PermissionDesk
@@ -183,7 +184,7 @@ class Interpreting(Settling):
                 self._took_up(event)  # type: ignore[arg-type]
             elif kind is TurnEnded:
                 self._gate_shut = False
-                event = self._with_finish_reason(event)  # type: ignore[arg-type]
+                event = self._blamed(self._with_finish_reason(event))  # type: ignore[arg-type]
             elif kind is PermissionWithdrawn:
                 self._ruling.discard(event.permission_id)  # type: ignore[union-attr]
             self._drive(event)  # type: ignore[arg-type]
@@ -214,6 +215,13 @@ class Interpreting(Settling):
         if event.finish_reason is not FinishReason.UNKNOWN:
             return event
         return msgspec.structs.replace(event, finish_reason=self._assembly.finish_reason)
+
+    def _blamed(self, event: TurnEnded) -> TurnEnded:
+        # A process that was given up over the journal may close its turn before it goes, which is not its own doing.
+        if not self._gave_up or event.failure is not None or event.reason is TurnEndReason.COMPLETED:
+            return event
+        failure = journal_unavailable(self.world.settings.journal_patience_ns)
+        return msgspec.structs.replace(event, failure=failure)
 
     def _count(self, event: UsageReported) -> None:
         """Count what was used beside the steps of a run: a step has its own figures."""
@@ -258,7 +266,7 @@ class Interpreting(Settling):
         self._prompted = True
         prompt_id = self.world.ids.new_uuid()
         spec = run.view.spec
-        self._commands.append(SendPrompt(prompt_id, spec.prompt, "cost" in needs(spec.stop_rules)))
+        self._commands.append(SendPrompt(prompt_id, spec.prompt, _wants_cost(spec.stop_rules)))
         self._drive(PromptSent(prompt_id))
 
     def _drive(self, event: RunEvent, run: Run | None = None) -> None:
@@ -322,3 +330,8 @@ class Interpreting(Settling):
         self._emit(CapabilitiesChanged(lowered, reason))
         if self.run is not None:
             self.run.capabilities = lowered
+
+
+def _wants_cost(rules: tuple[StopRule, ...]) -> bool:
+    """Whether any of the rules looks at the cost at a boundary."""
+    return "cost" in needs(rules) or any("cost_usd" in source for source in expressions_of(rules))

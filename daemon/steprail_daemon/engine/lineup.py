@@ -92,7 +92,9 @@ class Lineup(Standing):
         return self.host.up or self.room()
 
     def _has_conversation(self) -> bool:
-        return self.view.resumes or any(place.view.started_at is not None for place in self.places.values())
+        # An agent that was given a prompt may have stored it before anything was heard of that, and takes its id for
+        # another conversation only once (Claude Code 2.1.332: "already in use").
+        return self.view.resumes or any(place.view.prompt_id for place in self.places.values())
 
     # --- what the interpreter adds ----------------------------------------------------------------------------------
 

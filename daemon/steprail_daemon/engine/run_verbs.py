@@ -253,7 +253,7 @@ class RunVerbs(Registry):
         reason: str,
     ) -> PermissionResolved:
         """See `Facade`."""
-        self._require_live(caller, run_id, "PERMISSION_NOT_PENDING")
+        self._require_live(caller, run_id, "PERMISSION_NOT_PENDING", permission_id=permission_id)
         event = PermissionAnswered(permission_id, answer, caller.name, reason, alternative)
         self._session_of_run[run_id].tell(run_id, event, self._request(caller, permission_id))
         return PermissionResolved(permission_id, answer, _CLIENT, reason, caller.name, alternative)
@@ -262,7 +262,7 @@ class RunVerbs(Registry):
         self, caller: Caller, run_id: str, question_id: str, answers: tuple[QuestionItemAnswer, ...] | None
     ) -> QuestionResolved:
         """See `Facade`."""
-        view = self._require_live(caller, run_id, "QUESTION_NOT_PENDING")
+        view = self._require_live(caller, run_id, "QUESTION_NOT_PENDING", question_id=question_id)
         secret = {
             item.item_id
             for question in view.pending_questions
@@ -286,10 +286,10 @@ class RunVerbs(Registry):
         self._session_of_run[run_id].tell(run_id, event, self._request(caller, steer_id))
         return steer_id
 
-    def _require_live(self, caller: Caller, run_id: str, reason: str) -> RunView:
+    def _require_live(self, caller: Caller, run_id: str, reason: str, **metadata: str) -> RunView:
         view = self.get_run(caller, run_id)
         if view.ended:
-            raise WrongState(reason, f"run {run_id} has ended", run_id=run_id)
+            raise WrongState(reason, f"run {run_id} has ended", run_id=run_id, **metadata)
         return view
 
     # --- how runs stand ---------------------------------------------------------------------------------------------

@@ -52,10 +52,13 @@ __all__ = [
 THEMES = (working, gating, asking, cutting, leaving, saying, declaring)
 
 
-def checks_for(driver: str) -> list[Check]:
-    """Give the checks that concern a registered driver, by what it declares."""
+def checks_for(driver: str, *, codec_too: bool = True) -> list[Check]:
+    """Give the checks that concern a registered driver, by what it declares.
+
+    Without `codec_too`, those are left out that show the same whatever the program is: enough for a second program.
+    """
     capabilities = DRIVERS[driver].capabilities
-    return [check for check in CHECKS if check.concerns(capabilities)]
+    return [check for check in CHECKS if check.concerns(capabilities) and (codec_too or not check.codec_alone)]
 
 
 async def conform(check: Check, make_rig: MakeRig, parents: Parentage, directory: Path) -> None:

@@ -295,7 +295,8 @@ def test_a_file_of_version_2_is_brought_up_to_date(path: Path) -> None:
     store = SqliteStore(path)
     store.append(make_batch(1, 16, (b"e",), at=3 * DAY, request=make_request("id")))
     sweep(store, now=90 * DAY, age=DAY)
-    assert (store.earliest_seq(1), store.blob_sessions(blob.blob_id)) == (16, {1})
+    assert store.earliest_seq(1) == 16
+    assert store.blob_sessions(blob.blob_id) == {1}
     store.append(make_batch(1, 17, (b"e",), closes_session=True, at=3 * DAY))
     sweep(store, now=90 * DAY, age=DAY)
     assert store.read_blob(blob.blob_id, 0, 9) is None

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from tests.framework.daemon import Daemon, short_directory
+from tests.framework.daemon import Daemon, children_of, short_directory
 from tests.integration.service.stubs import Stubs, refused
 
 from steprail.client._channel import open_channel
-from steprail.v1 import runs_pb2, sessions_pb2
+from steprail.v1 import events_pb2, runs_pb2, sessions_pb2
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -51,9 +50,7 @@ def start(session_id: str, request_id: str, text: str = HANG) -> runs_pb2.StartR
 
 
 async def a_session(built: Daemon, stubs: Stubs, name: str) -> str:
-    directory: Path = built.workspace / name
-    directory.mkdir()
-    request = sessions_pb2.CreateSessionRequest(agent="scripted", cwd=str(directory), request_id=f"create {name}")
+    request = sessions_pb2.CreateSessionRequest(agent="scripted", cwd=str(built.workspace), request_id=f"create {name}")
     answer = await stubs.sessions.CreateSession(request, timeout=WAIT)
     return str(answer.session.session_id)
 
@@ -63,12 +60,21 @@ async def runs_of(stubs: Stubs, session_id: str) -> list[Any]:
     return list(answer.runs)
 
 
+async def running(stubs: Stubs, run_id: str) -> None:
+    """Wait until the agent has the prompt: before, the run would outlive the worker."""
+    stream = stubs.runs.WatchRun(runs_pb2.WatchRunRequest(run_id=run_id), timeout=WAIT)
+    async for response in stream:
+        if any(event.run_state_changed.state == events_pb2.RUN_STATE_RUNNING for event in response.events):
+            break
+    stream.cancel()
+
+
 async def killed(built: Daemon) -> None:
     """Kill the worker, and wait until the next one answers."""
     worker = built.worker_pid()
     os.kill(worker, signal.SIGKILL)
     with anyio.fail_after(WAIT):
-        while Path(f"/proc/{worker}").exists():  # noqa: ASYNC110 - it is not our child, and nothing announces its end
+        while worker in children_of(built.pid):  # noqa: ASYNC110 - not our child, and nothing announces its end
             await anyio.sleep(0.01)
     await built.answering()
 
@@ -100,9 +106,7 @@ async def test_a_run_is_started_once_whoever_asks_again_and_whenever(built: Daem
 
 async def test_a_session_is_made_closed_and_deleted_once_over_restarts(built: Daemon, stubs: Stubs) -> None:
     session_id = await a_session(built, stubs, "session")
-    create = sessions_pb2.CreateSessionRequest(
-        agent="scripted", cwd=str(built.workspace / "session"), request_id="create session"
-    )
+    create = sessions_pb2.CreateSessionRequest(agent="scripted", cwd=str(built.workspace), request_id="create session")
     close = sessions_pb2.CloseSessionRequest(session_id=session_id, force=True, request_id="close")
     delete = sessions_pb2.DeleteSessionRequest(session_id=session_id, request_id="delete")
     await stubs.sessions.CloseSession(close, timeout=WAIT)
@@ -119,7 +123,8 @@ async def test_a_session_is_made_closed_and_deleted_once_over_restarts(built: Da
 
 async def test_a_refusal_is_not_remembered_over_a_restart(built: Daemon, stubs: Stubs) -> None:
     session_id = await a_session(built, stubs, "refusal")
-    await stubs.runs.StartRun(start(session_id, "first"), timeout=WAIT)
+    first = (await stubs.runs.StartRun(start(session_id, "first"), timeout=WAIT)).run
+    await running(stubs, first.run_id)
     assert (await refused(stubs.runs.StartRun(start(session_id, "second"), timeout=WAIT))).reason == "SESSION_BUSY"
     await killed(built)
     run = (await stubs.runs.StartRun(start(session_id, "second"), timeout=WAIT, wait_for_ready=True)).run

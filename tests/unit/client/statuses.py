@@ -14,9 +14,11 @@ def rpc_error(
     reason: str = "",
     domain: str = "steprail",
     details: tuple[Message, ...] = (),
+    metadata: dict[str, str] | None = None,
 ) -> grpc.aio.AioRpcError:
     packed = [any_pb2.Any() for _ in range(len(details) + bool(reason))]
-    info = (error_details_pb2.ErrorInfo(reason=reason, domain=domain, metadata={"key": "value"}),) if reason else ()
+    facts = {"key": "value"} if metadata is None else metadata
+    info = (error_details_pb2.ErrorInfo(reason=reason, domain=domain, metadata=facts),) if reason else ()
     for target, detail in zip(packed, (*info, *details), strict=True):
         target.Pack(detail)
     status = status_pb2.Status(code=code.value[0], message=message, details=packed)

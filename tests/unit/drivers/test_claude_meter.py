@@ -260,6 +260,33 @@ class TestSubAgents:
         assert answer["continue"] is False
 
 
+class TestTurns:
+    def test_the_turns_usage_is_the_main_loops_and_its_cost_is_of_everything(self) -> None:
+        codec = working_codec()
+        codec.data_to_send()
+        feed(codec, delegation())
+        feed(codec, sums(readings(codec)[0], 100, 800), inner())
+        codec.data_to_send()
+        feed(codec, batch("b1", "t1"))
+        feed(codec, sums(readings(codec)[0], 140, 1_280))
+        whole = {"m": {"inputTokens": 240, "outputTokens": 24, "costUSD": 0.002, "thinkingTokens": 0}}
+        (ended,) = feed(codec, result(modelUsage=whole, model_usage_since_last_result=whole))
+        assert isinstance(ended, TurnEnded)
+        assert (ended.usage, ended.cost) == (Usage(200, 0, 0, 20, 0), dollars(2_000))
+
+    def test_a_sub_agent_that_came_to_no_boundary_is_told_at_the_end_of_the_turn(self) -> None:
+        codec = working_codec()
+        codec.data_to_send()
+        feed(codec, inner())
+        whole = {"m": {"inputTokens": 140, "outputTokens": 14, "costUSD": 0.002, "thinkingTokens": 0}}
+        own = {"input_tokens": 100, "output_tokens": 10, "output_tokens_details": {"thinking_tokens": 0}}
+        aborted = result(terminal_reason="aborted_tools", is_error=True, usage=own, modelUsage=whole)
+        used, ended = feed(codec, aborted | {"model_usage_since_last_result": whole})
+        assert used == UsageReported(Usage(40, 0, 0, 4, 0), None, "", "a1", "t1")
+        assert isinstance(ended, TurnEnded)
+        assert ended.usage == Usage(100, 0, 0, 10, 0)
+
+
 class TestSummaries:
     def test_a_summary_is_told_with_what_it_used_and_its_step_does_not_pay_for_it(self) -> None:
         codec = costly()

@@ -174,7 +174,8 @@ def test_the_turns_usage_and_cost_add_up_to_the_sessions(recording: Recording) -
         return
     models = sums[-1]["modelUsage"].values()
     kinds = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
-    usages = [turn.usage for turn in turns if turn.usage is not None]
+    counted = [*turns, *of(recording.events(), UsageReported)]
+    usages = [event.usage for event in counted if event.usage is not None]
     assert sum(usage.input_tokens or 0 for usage in usages) == sum(model[kind] for model in models for kind in kinds)
     assert sum(usage.output_tokens or 0 for usage in usages) == sum(model["outputTokens"] for model in models)
     spent = sum(turn.cost.micro_usd for turn in turns if turn.cost is not None)

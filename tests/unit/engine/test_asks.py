@@ -106,6 +106,18 @@ async def test_an_abort_denies_what_is_open(tmp_path: Path) -> None:
         assert resolved.permission_resolved.source == int(ResolutionSource.ABORT)
 
 
+async def test_an_answer_after_the_end_of_the_run_is_refused_and_says_what_it_was_for(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        _, run_id, process = await asking(stage)
+        process.end_turn("completed")
+        with pytest.raises(WrongState, match="PERMISSION_NOT_PENDING") as late:
+            stage.engine.answer_permission(LOCAL, run_id, "perm-1", PermissionAnswer.DENY, alternative=None, reason="")
+        assert late.value.metadata == {"run_id": run_id, "permission_id": "perm-1"}
+        with pytest.raises(WrongState, match="QUESTION_NOT_PENDING") as later:
+            stage.engine.answer_question(LOCAL, run_id, "question-1", None)
+        assert later.value.metadata == {"run_id": run_id, "question_id": "question-1"}
+
+
 async def test_rules_of_the_operator_come_before_those_of_the_caller(tmp_path: Path) -> None:
     operator = (PermissionRule(action=DENY, command_prefix="rm"), PermissionRule(action=ALLOW, tool="Bash"))
     async with engine_stage(tmp_path, permission_rules=operator) as stage:

@@ -22,6 +22,7 @@ from steprail_daemon.core.model import (
     SessionState,
 )
 from steprail_daemon.engine.facade import LOCAL, Cursor, DeciderRequest, EventFilter, SessionChange
+from steprail_daemon.engine.system import SystemClock
 
 pytestmark = pytest.mark.anyio
 

@@ -254,6 +254,26 @@ async def test_a_conversation_that_the_agent_has_lost_breaks_the_session_by_name
             assert (await after.engine.close_session(LOCAL, session_id, force=False)).state is SessionState.CLOSED
 
 
+async def test_an_agent_that_died_before_it_confirmed_its_prompt_is_asked_for_the_conversation_first(
+    tmp_path: Path,
+) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, process = await stage.session()
+        lost = await stage.start(session_id)
+        process.exit(signal=9)
+        assert (lost.state, lost.started_at) == (RunState.FAILED, None)
+        run = await stage.start(session_id, "again")
+        second = await stage.launcher.next_process()
+        assert any(part.startswith("--resume=") for part in second.argv)
+        second.say(UNKNOWN_CONVERSATION)
+        second.exit(1)
+        third = await stage.launcher.next_process()
+        assert any(part.startswith("--session-id=") for part in third.argv)
+        third.handshake()
+        third.take_prompt()
+        assert run.state is RunState.RUNNING
+
+
 async def test_an_agent_that_stays_after_it_could_not_take_a_conversation_up_is_ended(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         session_id, _, process = await stage.running()

@@ -92,7 +92,7 @@ async def test_what_is_refused_is_not_remembered(tmp_path: Path) -> None:
         with pytest.raises(Unavailable):
             stage.engine.update_session(asking("refused"), session_id, SessionChange(labels={"a": "b"}))
         stage.store.broken = False
-        process.say("more")
+        process.end_turn("completed", "done")
         assert results(stage) == {}
         assert stage.engine.remembered(LOCAL, "refused") is None
 

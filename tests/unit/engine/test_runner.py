@@ -109,6 +109,22 @@ async def test_an_agent_that_waits_for_a_journal_beyond_patience_is_ended_and_it
         assert view.failure.reason == "JOURNAL_UNAVAILABLE"
 
 
+async def test_an_agent_that_closes_its_turn_when_it_is_given_up_is_not_blamed_for_it(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        _, run_id, process = await stage.running()
+        process.lingers = True
+        stage.store.broken = True
+        process.step("a", "gate-1")
+        await stage.until(lambda: process.ladder is not None)
+        process.end_turn("aborted_tools")
+        process.exit(code=0)
+        stage.store.broken = False
+        view = await stage.engine.wait_run(LOCAL, run_id, attention=False, timeout_ns=5 * SECOND)
+        assert view.failure is not None
+        assert (view.state, view.failure.reason) == (RunState.FAILED, "JOURNAL_UNAVAILABLE")
+        assert view.failure.resumable_at_step == 1
+
+
 async def test_a_run_that_cannot_be_recorded_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         session_id, process = await stage.session()

@@ -70,6 +70,22 @@ def test_a_step_is_streamed_as_the_messages_api_does(endpoint: MessagesEndpoint)
     assert json.loads("".join(delta.get("partial_json", "") for delta in deltas)) == {"command": "ls"}
 
 
+def test_a_step_can_be_made_from_the_request_and_some_requests_are_answered_aside() -> None:
+    def aside(body: dict[str, Any]) -> Step | None:
+        return Step(text="aside") if body["model"] == "other" else None
+
+    script = Script([lambda body: Step(text=f"for {body['model']}"), Step(text="second")], aside=aside)
+    with MessagesEndpoint(script) as endpoint:
+        texts = []
+        for model in ("m", "other", "m"):
+            events = ask(endpoint.port, model=model)
+            deltas = [event["delta"]["text"] for event in events if event["type"] == "content_block_delta"]
+            texts.append("".join(deltas))
+        assert texts == ["for m", "aside", "second"]
+        assert [request.kind for request in endpoint.requests] == ["main", "aside", "main"]
+        assert len(endpoint.main_requests()) == 2
+
+
 def test_after_the_last_step_the_script_goes_on_as_it_says(endpoint: MessagesEndpoint) -> None:
     ask(endpoint.port)
     events = ask(endpoint.port)
@@ -127,7 +143,8 @@ def test_closing_does_not_wait_for_a_step_that_takes_its_time() -> None:
 
 
 def test_the_demo_works_with_files_and_ends_in_words() -> None:
-    steps = SCRIPTS["demo"].steps
+    demo = SCRIPTS["demo"]
+    steps = [demo.step(number, {}) for number in range(len(demo.steps))]
     assert [bool(step.tools) for step in steps] == [True, True, True, False]
 
 

@@ -190,6 +190,10 @@ class PermissionDenied(Refused):
 class Unauthenticated(Refused):
     """No credentials, or wrong ones."""
 
+    def __str__(self) -> str:
+        """Give the daemon's sentence, and where the client takes a token from."""
+        return f"{super().__str__()}; a token is given by token=, token_file= or $STEPRAIL_TOKEN_FILE"
+
 
 class Unimplemented(Refused):
     """This daemon does not serve the call: it is older than the client, or was built without it."""

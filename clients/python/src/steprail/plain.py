@@ -6,6 +6,7 @@ are names, times are RFC 3339, spans are seconds with an `s`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.protobuf import json_format
@@ -38,3 +39,21 @@ def decider(*, asks: bool) -> decisions_pb2.Decider:
     """Give a decider that asks a client at each boundary, with the defaults; or one that asks nobody."""
     mode = decisions_pb2.DECIDER_MODE_CLIENT if asks else decisions_pb2.DECIDER_MODE_NO_DECIDER
     return decisions_pb2.Decider(mode=mode)
+
+
+def permission_answer(name: str) -> decisions_pb2.PermissionAnswer.ValueType:
+    """Give an answer to a permission by its name: allow_once, allow_session or deny.
+
+    Raises:
+        ValueError: there is no such answer.
+    """
+    return decisions_pb2.PermissionAnswer.Value(f"PERMISSION_ANSWER_{name.upper()}")
+
+
+def question_answers(answers: Iterable[Mapping[str, Any]]) -> list[decisions_pb2.QuestionItemAnswer]:
+    """Give the answers to the items of a question, from objects with `item_id`, `option_ids` and `text`.
+
+    Raises:
+        google.protobuf.json_format.ParseError: one has another field, or a value of another type.
+    """
+    return [json_format.ParseDict(dict(answer), decisions_pb2.QuestionItemAnswer()) for answer in answers]

@@ -6,11 +6,10 @@ from functools import partial
 
 import click
 
-from steprail_daemon.cli.ask import Terminal
 from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Daemon, Message
-from steprail_daemon.cli.follow import follow_asking, follow_new, output_for
-from steprail_daemon.cli.options import address_option, json_option
+from steprail_daemon.cli.follow import Following, follow_asking, follow_new
+from steprail_daemon.cli.options import address_option, json_option, permissions_option
 from steprail_daemon.cli.rules import HELP, ShortRule, StopWhen
 
 
@@ -20,6 +19,7 @@ from steprail_daemon.cli.rules import HELP, ShortRule, StopWhen
 @click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help=HELP)
 @click.option("--same-rules", is_flag=True, help="Stop by the rules of the run before.")
 @click.option("--ask", is_flag=True, help="Ask me at every step boundary whether to go on.")
+@permissions_option
 @address_option
 @json_option
 def command(
@@ -29,6 +29,7 @@ def command(
     stop_when: tuple[ShortRule, ...],
     same_rules: bool,
     ask: bool,
+    permissions: str,
     address: str | None,
     as_json: bool,
 ) -> None:
@@ -46,11 +47,9 @@ def command(
         async def start() -> Message:
             return await daemon.continue_run(run_id, prompt, rules)
 
-        output = output_for(as_json=as_json)
+        following = Following.by(daemon, permissions=permissions, as_json=as_json)
         if ask:
-            return await follow_asking(
-                daemon, partial(daemon.control_continued, run_id, prompt, rules), output, Terminal()
-            )
-        return await follow_new(daemon, start, output)
+            return await follow_asking(following, partial(daemon.control_continued, run_id, prompt, rules))
+        return await follow_new(following, start)
 
     raise click.exceptions.Exit(call_with_daemon(address, go_on))

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import click
 
-from steprail_daemon.cli.ask import Terminal
 from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Control, Daemon, Message
-from steprail_daemon.cli.follow import follow_asking, follow_new, output_for
-from steprail_daemon.cli.options import address_option, json_option
+from steprail_daemon.cli.follow import Following, follow_asking, follow_new
+from steprail_daemon.cli.options import address_option, json_option, permissions_option
 from steprail_daemon.cli.problems import Problem
 from steprail_daemon.cli.rules import HELP, ShortRule, StopWhen
 
@@ -36,6 +35,7 @@ MODES = ("ask", "accept_edits", "read_only", "bypass")
 @click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help=HELP)
 @click.option("--ask", is_flag=True, help="Ask me at every step boundary whether to go on.")
 @click.option("--permission-mode", type=click.Choice(MODES), help="What the agent may do without asking.")
+@permissions_option
 @address_option
 @json_option
 def command(
@@ -45,6 +45,7 @@ def command(
     directory: Path,
     stop_when: tuple[ShortRule, ...],
     ask: bool,
+    permissions: str,
     permission_mode: str | None,
     address: str | None,
     as_json: bool,
@@ -58,7 +59,7 @@ def command(
     cwd = directory.resolve()
 
     async def run(daemon: Daemon) -> int:
-        output = output_for(as_json=as_json)
+        following = Following.by(daemon, permissions=permissions, as_json=as_json)
 
         async def session() -> str:
             name = agent or await _first_available(daemon)
@@ -74,8 +75,8 @@ def command(
                 yield control
 
         if ask:
-            return await follow_asking(daemon, start_asking, output, Terminal())
-        return await follow_new(daemon, start, output)
+            return await follow_asking(following, start_asking)
+        return await follow_new(following, start)
 
     raise click.exceptions.Exit(call_with_daemon(address, run, root=cwd))
 

@@ -310,9 +310,12 @@ class ClaudeCodec(LineReader):
             self._pass_on("control_request/hook_callback", raw, events)
 
     def _on_delegation(self, request_id: str, *, inner: bool) -> None:
-        # A sub-agent's own sub-agents are of the same account.
-        self._mark_due = not inner and self._messages.streaming
-        if inner or self._meter.delegation(request_id, message_open=self._mark_due):
+        if inner:
+            # What a sub-agent's own sub-agents use is of the same account.
+            self._answer(request_id, answers.NOTHING)
+            return
+        self._mark_due = self._messages.streaming
+        if self._meter.delegation(request_id, message_open=self._mark_due):
             self._answer(request_id, answers.NOTHING)
 
     def _on_other_hook(self, request_id: str, raw: bytes, events: list[AgentEvent]) -> None:
@@ -351,15 +354,17 @@ class ClaudeCodec(LineReader):
     def _on_result(self, line: wire.ResultLine, raw: bytes, events: list[AgentEvent]) -> None:
         self._messages.close(events)
         self._refusals.ended(line, events)
+        spent = self._turns.spent(line)
+        beside = self._meter.end_turn(line, spent, self._turns.sums, events)
         course = Course(
             self._messages.last_text,
             self._messages.last_stop_reason,
             self._last_error,
             self._refusals.quota_json,
             self._refusals.retry_after_ns,
+            beside,
         )
-        ended = self._turns.read(line, course, ready=self._ready)
-        self._meter.end_turn(self._turns.sums)
+        ended = self._turns.read(line, spent, course, ready=self._ready)
         self._last_error = ""
         if self._ready and not self._is_of_prompt(line):
             self._turn_runs = bool(self._prompt_id)

@@ -26,7 +26,7 @@ from steprail_daemon.core.events import AgentEvent, BoundaryReached, UsageReport
 from steprail_daemon.core.model import Cost, CostBasis
 from steprail_daemon.drivers.claude import answers, wire
 from steprail_daemon.drivers.claude.controls import SUCCESS, Controls
-from steprail_daemon.drivers.claude.usage import Totals, totals_of
+from steprail_daemon.drivers.claude.usage import NOTHING, Totals, totals_of, totals_of_report
 
 
 class Account(Enum):
@@ -57,6 +57,8 @@ class Meter:
         #: The sums at the last reading; None if there is none to count from.
         self._last: Totals | None = None if resumed else Totals()
         self._wants_cost = False
+        #: What sub-agents and side requests of this turn used, as far as it was told.
+        self._beside = NOTHING
         self._step_cost: int | None = 0
         self._mark_read = False
         #: Sub-agents of the present step, and the calls that they do.
@@ -76,12 +78,30 @@ class Meter:
         if wants_cost and self._last is None:
             self._read(Account.BEFORE)
 
-    def end_turn(self, sums: Totals | None) -> None:
-        """Take the sums that the turn's result carries; None: they mean nothing."""
+    def end_turn(
+        self, line: wire.ResultLine, spent: Totals | None, sums: Totals | None, events: list[AgentEvent]
+    ) -> Totals:
+        """Take a turn's end: what it used in all, and the session's sums, both None if they mean nothing.
+
+        Gives what was told to be used beside the main loop in this turn. Sub-agents whose step did not come to its
+        boundary are told now: theirs is what neither the main loop's messages nor anybody else used.
+        """
+        if self._agents and spent is not None and line.usage is not None:
+            rest = spent.minus(totals_of_report(line.usage).plus(self._beside))
+            if rest is not None and rest.tokens:
+                events.append(UsageReported(rest.usage, None, "", *self._names()))
+                self._beside = self._beside.plus(rest)
+        beside, self._beside = self._beside, NOTHING
+        self._agents.clear()
         self._turn += 1
         self._delegations.clear()
         self._last = sums
         self._held = None
+        return beside
+
+    def _names(self) -> tuple[str, str]:
+        """Give the ids of the step's sub-agents, and of the calls that they do, with blanks between."""
+        return " ".join(self._agents), " ".join(dict.fromkeys(self._agents.values()))
 
     def _begin_step(self) -> None:
         self._step_cost = 0
@@ -130,9 +150,8 @@ class Meter:
 
     def hold(self, boundary: BoundaryReached) -> None:
         """Take a reading for a boundary and tell it then."""
-        agents = self._agents
-        names = (" ".join(agents), " ".join(dict.fromkeys(agents.values()))) if agents else None
-        self._held = _Held(boundary, names, self._marked)
+        agents = bool(self._agents)
+        self._held = _Held(boundary, self._names() if agents else None, self._marked)
         self._read(Account.SUBAGENTS if agents and self._marked else Account.STEP)
 
     def drop(self, request_id: str) -> bool:
@@ -175,20 +194,34 @@ class Meter:
             money = None if spent is None else spent.micro_usd
             self._step_cost = None if money is None or self._step_cost is None else self._step_cost + money
         elif account is Account.SIDE:
-            events.append(_reported(spent, side_request=True))
+            self._tell_apart(spent, events, side_request=True)
         elif account is Account.SUBAGENTS:
             held = self._held
             if held is not None and held.subagents is not None:
-                events.append(_reported(spent, *held.subagents))
+                self._tell_apart(spent, events, *held.subagents)
 
     def _tell(self, held: _Held, events: list[AgentEvent]) -> None:
         self._held = None
         if held.subagents is not None and not held.marked:
-            events.append(_reported(None, *held.subagents))  # nobody can tell it from the step's own
+            self._tell_apart(None, events, *held.subagents)  # nobody can tell it from the step's own
         cost = self._step_cost
         known = None if cost is None or not self._wants_cost else Cost(cost, CostBasis.REPORTED)
         events.append(msgspec.structs.replace(held.boundary, cost=known))
         self._begin_step()
+
+    def _tell_apart(
+        self,
+        spent: Totals | None,
+        events: list[AgentEvent],
+        subagent_id: str = "",
+        parent_call_id: str = "",
+        *,
+        side_request: bool = False,
+    ) -> None:
+        usage, cost = (None, None) if spent is None else (spent.usage, spent.cost)
+        if spent is not None:
+            self._beside = self._beside.plus(spent)
+        events.append(UsageReported(usage, cost, "", subagent_id, parent_call_id, side_request))
 
 
 def _sums(response: wire.ControlResponse) -> Totals | None:
@@ -196,10 +229,3 @@ def _sums(response: wire.ControlResponse) -> Totals | None:
         return None
     models = wire.decode_sums(response.response)
     return None if models is None else totals_of(models.values())
-
-
-def _reported(
-    spent: Totals | None, subagent_id: str = "", parent_call_id: str = "", *, side_request: bool = False
-) -> UsageReported:
-    usage, cost = (None, None) if spent is None else (spent.usage, spent.cost)
-    return UsageReported(usage, cost, "", subagent_id, parent_call_id, side_request)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from steprail_daemon.core.events import TurnEnded
-from steprail_daemon.core.model import Cost, Failure, FailureFault, TurnEndReason, Usage
+from steprail_daemon.core.model import Failure, FailureFault, TurnEndReason, Usage
 from steprail_daemon.drivers.claude.refusals import BUSY
-from steprail_daemon.drivers.claude.usage import Totals, totals_of, usage_of
+from steprail_daemon.drivers.claude.usage import NOTHING, Totals, totals_of, usage_of
 from steprail_daemon.drivers.claude.wire import ResultLine
 
 #: A request to stop is confirmed by this word alone.
@@ -24,7 +24,8 @@ class Course(msgspec.Struct, frozen=True):
     """What the turn showed before its result: the last message's text and why it ended, and what went wrong.
 
     `error_code` is the CLI's own word for the last error that it showed, `quota_json` a limit of the account that is
-    used up, `retry_after_ns` how long the provider last told to wait.
+    used up, `retry_after_ns` how long the provider last told to wait. `beside` is what sub-agents and side requests
+    used, as far as it was told.
     """
 
     last_text: str = ""
@@ -32,6 +33,7 @@ class Course(msgspec.Struct, frozen=True):
     error_code: str = ""
     quota_json: str = ""
     retry_after_ns: int | None = None
+    beside: Totals = NOTHING
 
 
 class TurnReader:
@@ -46,9 +48,17 @@ class TurnReader:
         """The session's sums at the last result; None if it had none that mean anything."""
         return self._before
 
-    def read(self, line: ResultLine, course: Course, *, ready: bool) -> TurnEnded:
-        """Translate a result. `ready`: the handshake was answered before."""
-        usage, cost = self._spent(line)
+    def read(self, line: ResultLine, spent: Totals | None, course: Course, *, ready: bool) -> TurnEnded:
+        """Translate a result. `spent` is as `spent` gave it; `ready`: the handshake was answered before.
+
+        The usage is of the main loop, cut off messages included, which the CLI's own sum of it leaves out.
+        """
+        own = None if spent is None else spent.minus(course.beside)
+        if own is not None:
+            usage: Usage | None = own.usage
+        else:
+            usage = usage_of(line.usage) if line.model_usage else None
+        cost = None if spent is None else spent.cost
         reason = _reason(line)
         failure = None
         if reason is TurnEndReason.ERROR:
@@ -56,18 +66,15 @@ class TurnReader:
         text = line.result if reason is TurnEndReason.COMPLETED and line.result is not None else course.last_text
         return TurnEnded(reason, line.terminal_reason or line.subtype, text, failure, usage, cost)
 
-    def _spent(self, line: ResultLine) -> tuple[Usage | None, Cost | None]:
+    def spent(self, line: ResultLine) -> Totals | None:
+        """Give what the turn used in all, None if it is not known. To be asked once for each result."""
         since = line.model_usage_since_last_result
         # After a crash the sums are zero and mean nothing; after a resume they count what was before.
         now = totals_of(line.model_usage.values()) if line.model_usage else None
         before, self._before = self._before, now
         if isinstance(since, dict):
-            spent = totals_of(since.values())
-            return spent.usage, spent.cost
-        spent_since = None if before is None or now is None else now.minus(before)
-        if spent_since is not None:
-            return spent_since.usage, spent_since.cost
-        return (usage_of(line.usage) if line.model_usage else None), None
+            return totals_of(since.values())
+        return None if before is None or now is None else now.minus(before)
 
     def _start_failure(self, line: ResultLine) -> Failure:
         message = _message(line)

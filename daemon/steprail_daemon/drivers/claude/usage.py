@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -35,6 +36,22 @@ class Totals(msgspec.Struct, frozen=True):
         shrunk = min(rest.fresh_input, rest.cache_read, rest.cache_write, rest.output, rest.micro_usd or 0) < 0
         return None if shrunk else rest
 
+    def plus(self, more: Totals) -> Totals:
+        """Give both together."""
+        return Totals(
+            self.fresh_input + more.fresh_input,
+            self.cache_read + more.cache_read,
+            self.cache_write + more.cache_write,
+            self.output + more.output,
+            _plus(self.reasoning, more.reasoning),
+            _plus(self.micro_usd, more.micro_usd),
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Input and output."""
+        return self.fresh_input + self.cache_read + self.cache_write + self.output
+
     @property
     def usage(self) -> Usage:
         """The tokens, with what went through the cache counted as input."""
@@ -52,6 +69,10 @@ class Totals(msgspec.Struct, frozen=True):
         return None if self.micro_usd is None else Cost(self.micro_usd, CostBasis.REPORTED)
 
 
+#: What was used where nothing was.
+NOTHING: Final = Totals()
+
+
 def totals_of(models: Iterable[ModelUsage]) -> Totals:
     """Sum the usage of several models."""
     fresh = read = write = output = 0
@@ -65,6 +86,19 @@ def totals_of(models: Iterable[ModelUsage]) -> Totals:
         reasoning = None if reasoning is None or model.thinking_tokens is None else reasoning + model.thinking_tokens
         dollars = None if dollars is None or model.cost_usd is None else dollars + model.cost_usd
     return Totals(fresh, read, write, output, reasoning, None if dollars is None else round(dollars * _MICRO))
+
+
+def totals_of_report(report: MessageUsage) -> Totals:
+    """Give a report of the Messages API's kind as a sum, which has no money."""
+    details = report.output_tokens_details
+    return Totals(
+        report.input_tokens or 0,
+        report.cache_read_input_tokens or 0,
+        report.cache_creation_input_tokens or 0,
+        report.output_tokens or 0,
+        None if details is None else details.thinking_tokens,
+        None,
+    )
 
 
 def merged(first: MessageUsage | None, later: MessageUsage | None) -> MessageUsage | None:
@@ -100,6 +134,10 @@ def usage_of(report: MessageUsage | None) -> Usage | None:
 
 def _minus(whole: int | None, part: int | None) -> int | None:
     return None if whole is None or part is None else whole - part
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 def _later(first: int | None, later: int | None) -> int | None:

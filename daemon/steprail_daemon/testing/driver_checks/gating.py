@@ -21,7 +21,7 @@ from steprail_daemon.core.views import RunView
 from steprail_daemon.engine.admission import HOLD_MARGIN_NS
 from steprail_daemon.engine.facade import LOCAL, ContinueRun, DeciderRequest, Guidance, SessionChange
 from steprail_daemon.testing.driver_checks.registry import check
-from steprail_daemon.testing.driver_rig import INPUT_TOKENS, OUTPUT_TOKENS, WAIT, Work
+from steprail_daemon.testing.driver_rig import INPUT_TOKENS, OUTPUT_TOKENS, Work
 from steprail_daemon.testing.driver_stage import Stage, refusal, steps_rule
 
 CONTINUE, STOP = DecisionAction.CONTINUE, DecisionAction.STOP
@@ -30,14 +30,15 @@ AWAITING_DECISION, STOPPED, COMPLETED = RunState.AWAITING_DECISION, RunState.STO
 #: Environment variable with the seconds for which an agent is held at a boundary and at a permission.
 HOLD_VARIABLE: Final = "STEPRAIL_KIT_HOLD_SECONDS"
 _HOLD_S: Final = 0.8
+_BEFORE_DEADLINE_S: Final = 5.0
 #: How long it is watched that a stopped agent makes no request.
-QUIET_S: Final = 0.3
+QUIET_S: Final = 0.25
 
 
 def hold_seconds(longest_ns: int | None) -> float:
-    """Give how long to hold an agent: what the environment says, but no longer than the daemon ever would."""
+    """Give how long to hold an agent: what the environment says, but less than the daemon ever would."""
     seconds = float(os.environ.get(HOLD_VARIABLE) or _HOLD_S)
-    return seconds if longest_ns is None else min(seconds, (longest_ns - HOLD_MARGIN_NS) / SECOND)
+    return seconds if longest_ns is None else min(seconds, (longest_ns - HOLD_MARGIN_NS) / SECOND - _BEFORE_DEADLINE_S)
 
 
 def decide(stage: Stage, run: RunView, action: DecisionAction, guidance: Guidance = Guidance()) -> None:  # noqa: B008
@@ -76,11 +77,7 @@ async def a_stopped_run_is_gone_on_with_and_the_next_request_has_every_result(st
 @check("max_decision_hold_ns", covers=("step_gate",))
 async def a_held_agent_makes_no_request_until_it_is_told_to_go_on(stage: Stage) -> None:
     hold = hold_seconds(stage.capabilities.max_decision_hold_ns)
-    decider = DeciderRequest(timeout_ns=round((hold + WAIT) * SECOND)) if hold > WAIT else DeciderRequest()
-    longest = stage.capabilities.max_decision_hold_ns
-    if longest is not None and decider.timeout_ns is not None:
-        decider = DeciderRequest(timeout_ns=min(decider.timeout_ns, longest - HOLD_MARGIN_NS))
-    run_id = await stage.start(await stage.session(), Work(steps=2), decider=decider)
+    run_id = await stage.start(await stage.session(), Work(steps=2), decider=DeciderRequest())
     run = await stage.asked(run_id, AWAITING_DECISION)
     assert stage.rig.requests() == 1
     await stage.quiet(hold)

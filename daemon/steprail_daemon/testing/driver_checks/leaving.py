@@ -37,6 +37,19 @@ async def an_agent_that_ends_before_it_confirms_the_prompt_fails_the_run(stage: 
 
 
 @check("resume")
+async def an_agent_that_ends_before_its_confirmation_is_heard_is_not_begun_anew_over_what_it_stored(
+    stage: Stage,
+) -> None:
+    session_id = await stage.session()
+    stage.tap.hold()
+    run_id = await stage.start(session_id, Work(slow_model=True))
+    await stage.requested(1)
+    await _lost(stage, run_id)
+    stage.tap.release()
+    await stage.usable(session_id)
+
+
+@check("resume")
 async def an_agent_that_ends_while_the_model_is_asked_fails_the_run_and_resumes(stage: Stage) -> None:
     session_id = await stage.session()
     await stage.usable(session_id)

@@ -17,13 +17,15 @@ _MISSING: Final = (False, None, StepGate.BEST_EFFORT, StepGate.UNSUPPORTED, Usag
 class Check:
     """One thing that every driver must do. `needs` are the capabilities without which there is nothing to do.
 
-    `covers` are the capabilities whose truth it shows. The name is a sentence.
+    `covers` are the capabilities whose truth it shows. The name is a sentence. `codec_alone`: what happens comes from the
+    kit's tap and not from the program, so that one program shows as much as another.
     """
 
     name: str
     run: Callable[[Stage], Awaitable[None]]
     needs: frozenset[str]
     covers: frozenset[str]
+    codec_alone: bool = False
 
     def concerns(self, capabilities: Capabilities) -> bool:
         """Whether an agent that can do this much is checked."""
@@ -33,11 +35,13 @@ class Check:
 CHECKS: Final[list[Check]] = []
 
 
-def check(*needs: str, covers: tuple[str, ...] = ()) -> Callable[[Callable[[Stage], Awaitable[None]]], Check]:
+def check(
+    *needs: str, covers: tuple[str, ...] = (), codec_alone: bool = False
+) -> Callable[[Callable[[Stage], Awaitable[None]]], Check]:
     """Make a check of a function, whose name is the check's; what it needs, it covers."""
 
     def register(function: Callable[[Stage], Awaitable[None]]) -> Check:
-        made = Check(function.__name__, function, frozenset(needs), frozenset((*needs, *covers)))
+        made = Check(function.__name__, function, frozenset(needs), frozenset((*needs, *covers)), codec_alone)
         CHECKS.append(made)
         return made
 

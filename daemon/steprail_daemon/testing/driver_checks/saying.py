@@ -14,7 +14,7 @@ from steprail_daemon.testing.driver_tap import HALF_PAIR
 COMPLETED, FAILED = RunState.COMPLETED, RunState.FAILED
 
 
-@check()
+@check(codec_alone=True)
 async def lines_of_no_protocol_are_skipped(stage: Stage) -> None:
     session_id = await stage.session()
     stage.tap.say(b"npm warn deprecated", b"", b"   ", b"\xff\xfe\x00 no text", b"Error: something { went } wrong")
@@ -22,7 +22,7 @@ async def lines_of_no_protocol_are_skipped(stage: Stage) -> None:
     assert (run.state, run.text, run.step_count) == (COMPLETED, "Unimpressed.", 2), run
 
 
-@check()
+@check(codec_alone=True)
 async def a_message_that_nobody_knows_is_passed_on(stage: Stage) -> None:
     session_id = await stage.session()
     run_id = await stage.start(session_id, Work(slow_model=False, steps=2))
@@ -34,7 +34,7 @@ async def a_message_that_nobody_knows_is_passed_on(stage: Stage) -> None:
     assert json.loads(stage.rig.unknown_line) in [json.loads(one.payload_json.value) for one in raw]
 
 
-@check()
+@check(codec_alone=True)
 async def it_does_not_matter_where_the_bytes_are_cut(stage: Stage) -> None:
     stage.tap.cut(7)
     run = await stage.run(await stage.session(), Work(steps=2, calls=2, output="a 🦦 and a heron", text="🦦 seen."))
@@ -62,12 +62,12 @@ async def half_a_letter_at_the_boundary_does_not_hide_it(stage: Stage) -> None:
         assert HALF_PAIR not in result.output.value
 
 
-@check()
+@check(codec_alone=True)
 async def a_line_that_is_too_long_is_an_error_of_the_protocol(stage: Stage) -> None:
     await _fails_by(stage, b'{"padding":"' + b"x" * LINE_BYTES + b'"}')
 
 
-@check()
+@check(codec_alone=True)
 async def a_line_that_begins_like_a_message_and_is_none_is_an_error_of_the_protocol(stage: Stage) -> None:
     await _fails_by(stage, stage.rig.unknown_line[: len(stage.rig.unknown_line) // 2])
 

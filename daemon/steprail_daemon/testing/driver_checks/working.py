@@ -99,7 +99,8 @@ async def calls_of_one_message_are_one_step_with_a_result_each(stage: Stage) -> 
     for step in stage.steps(run.run_id):
         calls = [call.call_id for call in step.tool_calls]
         assert len(set(calls)) == 3
-        assert [result.call_id for result in step.tool_results] == calls
+        # In the order in which they ended, which is the agent's affair.
+        assert sorted(result.call_id for result in step.tool_results) == sorted(calls)
         assert [result.outcome for result in step.tool_results] == [_SUCCEEDED] * 3
         assert all("side by side" in result.output.value for result in step.tool_results)
 

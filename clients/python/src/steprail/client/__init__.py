@@ -9,10 +9,10 @@ with SyncClient() as client:
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from steprail.client._backoff import Lost, Retry
-from steprail.client._blocking.client import SyncClient
-from steprail.client._blocking.control import SyncControl
-from steprail.client._blocking.live import SyncRun
 from steprail.client._client import Client
 from steprail.client._control import Control
 from steprail.client._credentials import Tls
@@ -32,6 +32,11 @@ from steprail.client._rules import (
     tokens,
     tool,
 )
+
+if TYPE_CHECKING:
+    from steprail.client._blocking.client import SyncClient
+    from steprail.client._blocking.control import SyncControl
+    from steprail.client._blocking.live import SyncRun
 
 __all__ = [
     "Allow",
@@ -60,3 +65,14 @@ __all__ = [
     "tokens",
     "tool",
 ]
+
+#: Loaded when they are asked for: half of the programs that use this package never do.
+_BLOCKING = {"SyncClient": "client", "SyncControl": "control", "SyncRun": "live"}
+
+
+def __getattr__(name: str) -> object:
+    """Load the blocking form."""
+    if name not in _BLOCKING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}._blocking.{_BLOCKING[name]}"), name)
+    return found

@@ -10,7 +10,9 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 log = logging.getLogger("steprail.client")
 
@@ -69,33 +71,41 @@ async def called(function: Callable[[Any], Any], argument: object) -> object:
     """
     if inspect.iscoroutinefunction(function):
         return await function(argument)
-    given = await _on_thread(function, argument)
+    context = contextvars.copy_context()
+    given = await on_thread(lambda: context.run(function, argument), "steprail-callable")
     return await given if inspect.isawaitable(given) else given
 
 
-async def _on_thread(function: Callable[[Any], Any], argument: object) -> object:
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[object] = loop.create_future()
-    context = contextvars.copy_context()
+async def on_thread(work: Callable[[], T], name: str) -> T:
+    """Do what blocks on a thread of its own. Who is cancelled waits no more; the thread ends when it ends.
 
-    def work() -> None:
+    It is not the loop's own pool, for which the end of `asyncio.run` would wait.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def act() -> None:
         try:
-            given = context.run(function, argument)
+            given = work()
         except StopIteration as error:
             # A future takes none.
             wrapped = RuntimeError("the callable raised StopIteration")
             wrapped.__cause__ = error
-            tell(result.set_exception, wrapped)
+            settle(lambda: result.set_exception(wrapped))
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting task is told
-            tell(result.set_exception, error)
+            failed = error
+            settle(lambda: result.set_exception(failed))
         else:
-            tell(result.set_result, given)
+            settle(lambda: result.set_result(given))
 
-    def tell(settle: Callable[[Any], None], value: object) -> None:
-        # The loop may be gone by now, and nobody waits.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(lambda: None if result.done() else settle(value))
+    def settle(outcome: Callable[[], None]) -> None:
+        post(loop, lambda: None if result.done() else outcome())
 
-    # Not the loop's own pool: at the end of asyncio.run that would wait for a call that blocks.
-    threading.Thread(target=work, name="steprail-callable", daemon=True).start()
+    threading.Thread(target=act, name=name, daemon=True).start()
     return await result
+
+
+def post(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """Let a loop do something, from another thread; not if it is closed by now, when nobody waits."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(act)

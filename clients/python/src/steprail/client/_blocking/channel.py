@@ -1,14 +1,13 @@
 """gRPC's blocking channel in the form of its asynchronous one, on any event loop.
 
 grpc.aio takes one event loop for the whole process (grpc/grpc#25364, grpc/grpc#42357). A blocking client runs on a loop
-of its own, beside whatever loop the program has, so it stands on the blocking channel: its calls are waited for on
-gRPC's own threads, its streams are read on a thread each.
+of its own, beside whatever loop the program has, so it stands on the blocking channel: its calls are waited for and
+its streams are read on a thread each.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -16,6 +15,8 @@ from typing import Any
 
 import grpc
 import grpc.aio
+
+from steprail.client._tasks import on_thread, post
 
 #: Messages that are read ahead of the reader. More wait in the transport, so that a slow reader slows nobody else.
 _AHEAD = 16
@@ -32,16 +33,12 @@ class ThreadChannel:
         method = self._channel.unary_unary(*arguments, **options)
 
         async def ask(request: Any, **how: Any) -> Any:
-            loop = asyncio.get_running_loop()
-            over: asyncio.Future[None] = loop.create_future()
             call: Any = method.future(request, **_given(how))
-            call.add_done_callback(lambda _: _post(loop, lambda: None if over.done() else over.set_result(None)))
             try:
-                await over
+                return await on_thread(call.result, "steprail-call")
             except asyncio.CancelledError:
                 call.cancel()
                 raise
-            return call.result()
 
         return ask
 
@@ -129,13 +126,7 @@ class ThreadStream:
             self._post(grpc.aio.EOF)
 
     def _post(self, reply: Any) -> None:
-        _post(self._loop, lambda: self._replies.put_nowait(reply))
-
-
-def _post(loop: asyncio.AbstractEventLoop, act: Callable[[], object]) -> None:
-    # The loop may be closed by now, and nobody waits.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(act)
+        post(self._loop, lambda: self._replies.put_nowait(reply))
 
 
 def _given(how: dict[str, Any]) -> dict[str, Any]:
