@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.behaviours.refusing import Scene, refused, text_prompt
+from tests.behaviours.refusal_status import refused
+from tests.behaviours.scene import Scene, text_prompt
 from tests.behaviours.stage import (
     COMPLETED,
     FAILED,
@@ -28,7 +29,6 @@ AGENT = errors_pb2.FAILURE_FAULT_AGENT
 PROVIDER = errors_pb2.FAILURE_FAULT_PROVIDER
 CLIENT = errors_pb2.FAILURE_FAULT_CLIENT
 ENVIRONMENT = errors_pb2.FAILURE_FAULT_ENVIRONMENT
-Fault = errors_pb2.FailureFault.ValueType
 Play = Callable[[Scene], Awaitable[runs_pb2.Run]]
 
 #: What a started agent looks for in its directory, and ends at once if it is there.
@@ -56,7 +56,7 @@ class Case:
 
     reason: str
     play: Play
-    fault: Fault
+    fault: errors_pb2.FailureFault.ValueType
     retryable: bool
     resumable_at: int | None
     waits: float | None
@@ -68,7 +68,7 @@ CASES: dict[str, Case] = {}
 
 def case(
     reason: str,
-    fault: Fault,
+    fault: errors_pb2.FailureFault.ValueType,
     *,
     retryable: bool = False,
     resumable_at: int | None = None,
@@ -79,7 +79,7 @@ def case(
     """Enter a case into a table; `breaks`: the session is BROKEN afterwards."""
 
     def enter(play: Play) -> Play:
-        name = f"{reason}-{play.__name__}"  # type: ignore[attr-defined]
+        name = f"{reason}-{play.__name__}"
         assert name not in table
         table[name] = Case(reason, play, fault, retryable, resumable_at, waits, breaks)
         return play

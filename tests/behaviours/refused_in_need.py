@@ -12,7 +12,8 @@ from functools import partial
 import anyio
 import grpc
 from tests.behaviours import failed_runs, refused_calls
-from tests.behaviours.refusing import Refused, Scene, refused, stream_refused
+from tests.behaviours.refusal_status import Refused, refused, stream_refused
+from tests.behaviours.scene import Scene
 from tests.behaviours.stage import (
     STOP,
     STOPPED,

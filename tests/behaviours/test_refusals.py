@@ -6,12 +6,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.behaviours.refused_calls import CASES, MAX_SESSIONS, PROMPT_BYTES, QUEUE_LENGTH, check
+from tests.behaviours import refused_requests, refused_states
+from tests.behaviours.refused_calls import check
+from tests.behaviours.refused_requests import PROMPT_BYTES
+from tests.behaviours.refused_states import MAX_SESSIONS, QUEUE_LENGTH
 from tests.behaviours.refusing import RefusingDaemon, Site, open_site
 from tests.behaviours.stage import agent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
+CASES = {**refused_requests.CASES, **refused_states.CASES}
 SETTINGS = f"""
 [limits]
 queue_length = {QUEUE_LENGTH}

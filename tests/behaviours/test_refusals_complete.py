@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.behaviours import failed_runs, refused_calls, refused_in_need
+from tests.behaviours import failed_runs, refused_in_need, refused_requests, refused_states
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTO = (ROOT / "protos/steprail/v1/errors.proto").read_text()
@@ -29,7 +29,7 @@ NOT_YET = {
 
 REFUSED = [
     case
-    for table in (refused_calls.CASES, refused_in_need.REFUSED, refused_in_need.REFUSED_TO_ALL)
+    for table in (refused_requests.CASES, refused_states.CASES, refused_in_need.REFUSED, refused_in_need.REFUSED_TO_ALL)
     for case in table.values()
 ]
 FAILED = [
@@ -51,6 +51,15 @@ def promised_refusals() -> dict[str, str]:
     return found
 
 
+def promised_metadata() -> dict[str, set[str]]:
+    """Read which metadata the list of refused calls names."""
+    part = PROTO[PROTO.index("// REFUSED CALLS") : PROTO.index("// Any call can be refused")]
+    return {
+        reason: set(keys.split(", "))
+        for reason, keys in re.findall(r"^//     ([A-Z_]+) .* Metadata: ([a-z_, ]+)\.$", part, re.MULTILINE)
+    }
+
+
 def promised_failures() -> set[str]:
     """Read the list of failed runs."""
     part = PROTO[PROTO.index("// FAILED RUNS") : PROTO.index("// REQUEST IDS")]
@@ -63,6 +72,12 @@ def test_every_reason_of_a_refused_call_has_a_case_or_a_word_on_why_not() -> Non
     assert {case.reason for case in REFUSED} == promised.keys() - NOT_YET.keys()
     assert NOT_YET.keys() <= promised.keys()
     assert {case.reason: case.code.name for case in REFUSED}.items() <= promised.items()
+
+
+def test_every_case_holds_its_reason_to_the_metadata_that_are_promised() -> None:
+    promised = promised_metadata()
+    assert {"SESSION_BUSY", "PROMPT_TOO_LARGE", "CURSOR_INVALID"} < promised.keys()
+    assert [case for case in REFUSED if not promised.get(case.reason, set()) <= case.metadata] == []
 
 
 def test_every_reason_of_a_failed_run_has_a_case() -> None:

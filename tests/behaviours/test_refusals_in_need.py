@@ -8,7 +8,8 @@ import grpc.aio
 import pytest
 from tests.behaviours import failed_runs, refused_calls
 from tests.behaviours.refused_in_need import FAILED, FAILED_FOR_ALL, REFUSED, REFUSED_TO_ALL
-from tests.behaviours.refusing import ImpatientDaemon, RefusingDaemon, Scene, Site, open_site
+from tests.behaviours.refusing import ImpatientDaemon, RefusingDaemon, Site, open_site
+from tests.behaviours.scene import Scene
 from tests.behaviours.stage import agent
 from tests.framework.daemon import short_directory
 

@@ -1,4 +1,4 @@
-"""The real Claude Code as a rig of the driver conformance kit. Its model is an endpoint that reads the work in prompts."""
+"""The real Claude Code as a rig of the driver conformance kit. Its model, an endpoint, finds the work in prompts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _command(work: Work, name: str) -> str:
 
 
 class ClaudeRig:
-    """Looks at the requests that the endpoint got."""
+    """Looks at the requests that the endpoint got since the rig was made."""
 
     driver = "claude"
     unknown_line = b'{"type":"kit_new_thing","weather":["fair","foul"]}'
@@ -97,6 +97,7 @@ class ClaudeRig:
         self._directory = directory
         self._claude = claude
         self._endpoint = endpoint
+        self._before = len(endpoint.main_requests())
 
     def agent(self) -> AgentSettings:
         environment = {
@@ -121,11 +122,11 @@ class ClaudeRig:
         return f"{_WORK}{as_json(work)}"
 
     def requests(self) -> int:
-        return len(self._endpoint.main_requests())
+        return len(self._own())
 
     async def request(self, number: int) -> None:
         while self.requests() < number:
-            wait = partial(self._endpoint.wait_main, number, _WAIT_SLICE_S)
+            wait = partial(self._endpoint.wait_main, self._before + number, _WAIT_SLICE_S)
             try:
                 await anyio.to_thread.run_sync(wait)
             except TimeoutError:
@@ -138,7 +139,7 @@ class ClaudeRig:
         return len(list((self._directory / "work").glob("made-*")))
 
     def saw(self, text: str) -> bool:
-        return any(text in _as_text(request.body["messages"]) for request in self._endpoint.main_requests())
+        return any(text in _as_text(request.body["messages"]) for request in self._own())
 
     def told_of_stop(self) -> bool:
         return "hook stopped continuation" in _as_text(self._latest().messages)
@@ -147,7 +148,10 @@ class ClaudeRig:
         return str(self._latest().body["model"])
 
     def _latest(self) -> Request:
-        return self._endpoint.main_requests()[-1]
+        return self._own()[-1]
+
+    def _own(self) -> list[Request]:
+        return self._endpoint.main_requests()[self._before :]
 
 
 def _as_text(value: object) -> str:
@@ -164,7 +168,6 @@ def _is_result(content: object) -> bool:
 
 
 @contextmanager
-def claude_rig(claude: Path, directory: Path) -> Iterator[ClaudeRig]:
-    """Give the real program behind the driver `claude`."""
-    with MessagesEndpoint(WorkScript([])) as endpoint:
-        yield ClaudeRig(directory, claude, endpoint)
+def claude_rig(claude: Path, endpoint: MessagesEndpoint, directory: Path) -> Iterator[ClaudeRig]:
+    """Give the real program behind the driver `claude`. The endpoint, with a `WorkScript`, may serve rigs in turn."""
+    yield ClaudeRig(directory, claude, endpoint)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.e2e.claude_rig import claude_rig
+from tests.e2e.claude_rig import WorkScript, claude_rig
 from tests.framework.daemon import short_directory
 
 from steprail_daemon.testing.driver_kit import Check, Parentage, checks_for, conform, parentage
+from steprail_daemon.testing.messages_endpoint import MessagesEndpoint
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +20,16 @@ async def parents() -> AsyncIterator[Parentage]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[MessagesEndpoint]:
+    with MessagesEndpoint(WorkScript([])) as serving:
+        yield serving
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("check", checks_for("claude", codec_too=False), ids=lambda check: check.name)
-async def test_the_real_program_conforms(check: Check, claude: Path, parents: Parentage) -> None:
+async def test_the_real_program_conforms(
+    check: Check, claude: Path, endpoint: MessagesEndpoint, parents: Parentage
+) -> None:
     with short_directory() as directory:
-        await conform(check, partial(claude_rig, claude), parents, directory)
+        await conform(check, partial(claude_rig, claude, endpoint), parents, directory)

@@ -115,6 +115,9 @@ class Terminal:
     @contextlib.contextmanager
     def _unseen(self) -> Iterator[None]:
         """Show nothing of what is typed within."""
+        if not os.isatty(self._descriptor):
+            yield
+            return
         before = termios.tcgetattr(self._descriptor)
         silent = [*before]
         silent[3] = before[3] & ~termios.ECHO | termios.ECHONL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -21,6 +21,14 @@ _TOO_LATE = frozenset({"PERMISSION_NOT_PENDING", "QUESTION_NOT_PENDING"})
 Note = Callable[[str], None]
 
 
+class _Asking:
+    """A person is asked; `over` is set once that has ended, which it does soon when `scope` is cancelled."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self.over = anyio.Event()
+
+
 class Attendant:
     """Attends to one run. `permissions` is ask, allow or deny; `person` is None where nobody is to be asked."""
 
@@ -29,7 +37,7 @@ class Attendant:
         self._note = note
         self._alike = _ALIKE.get(permissions)
         self._person = person
-        self._asking: dict[str, anyio.CancelScope] = {}
+        self._asking: dict[str, _Asking] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
 
     @asynccontextmanager
@@ -39,16 +47,20 @@ class Attendant:
             yield
             self._tasks.cancel_scope.cancel()
 
-    def heed(self, event: Message) -> None:
-        """See to an event of the run; call it once that was shown."""
+    async def settle(self, event: Mapping[str, Any]) -> None:
+        """Ask no more about what an event closes; call it before that is shown, so that no prompt is open then."""
+        if (asking := self._asking.get(_settled(event))) is not None:
+            asking.scope.cancel()
+            await asking.over.wait()
+
+    def heed(self, event: Mapping[str, Any]) -> None:
+        """See to what an event asks; call it once that was shown."""
         if permission := event.get("permission_requested", {}).get("permission"):
             self._permission(permission, event)
         elif question := event.get("question_requested", {}).get("question"):
             self._question(question, event)
-        elif scope := self._asking.pop(_settled(event), None):
-            scope.cancel()
 
-    def _permission(self, permission: Message, event: Message) -> None:
+    def _permission(self, permission: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         run_id, asked = permission["run_id"], permission["permission_id"]
 
         async def answer(given: str | None) -> None:
@@ -62,7 +74,7 @@ class Attendant:
         else:
             self._note(how_to_answer(event))
 
-    def _question(self, question: Message, event: Message) -> None:
+    def _question(self, question: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         run_id, asked = question["run_id"], question["question_id"]
 
         async def answer(given: list[Message] | None) -> None:
@@ -80,21 +92,26 @@ class Attendant:
         return self._person if self._person is not None and self._person.attends() else None
 
     def _put(self, asked: str, ask: Callable[[], Awaitable[Any]], answer: Callable[[Any], Awaitable[None]]) -> None:
-        scope = self._asking[asked] = anyio.CancelScope()
-        self._start(self._ask, ask, answer, scope)
+        self._asking[asked] = _Asking()
+        self._start(self._ask, asked, ask, answer)
 
-    def _start(self, function: Callable[..., Awaitable[None]], *arguments: object) -> None:
+    def _start(self, function: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
         assert self._tasks is not None, "nobody attends"
         self._tasks.start_soon(function, *arguments)
 
     async def _ask(
-        self, ask: Callable[[], Awaitable[Any]], answer: Callable[[Any], Awaitable[None]], scope: anyio.CancelScope
+        self, asked: str, ask: Callable[[], Awaitable[Any]], answer: Callable[[Any], Awaitable[None]]
     ) -> None:
         """Ask a person until it is settled elsewhere; an answer that was given is sent in any case."""
+        asking = self._asking[asked]
         given: Any = None
-        with scope:
-            given = await ask()
-        if not scope.cancelled_caught:
+        try:
+            with asking.scope:
+                given = await ask()
+        finally:
+            del self._asking[asked]
+            asking.over.set()
+        if not asking.scope.cancelled_caught:
             await self._send(answer, given)
 
     async def _send(self, answer: Callable[[Any], Awaitable[None]], given: object) -> None:
@@ -109,7 +126,7 @@ class Attendant:
             self._note(f"the answer came to nothing: {problem.format_message()}")
 
 
-def _settled(event: Message) -> str:
+def _settled(event: Mapping[str, Any]) -> str:
     """Give the id of the permission or question that an event closes; empty if it closes none."""
     resolved: Message = event.get("permission_resolved") or event.get("question_resolved") or {}
     return str(resolved.get("permission_id") or resolved.get("question_id") or "")

@@ -131,8 +131,9 @@ class Following:
         attendant = Attendant(daemon, output.note, permissions, None if as_json else terminal)
         return cls(daemon, output, terminal, attendant)
 
-    def happened(self, event: Message) -> None:
+    async def happened(self, event: Message) -> None:
         """Show an event and see to it."""
+        await self.attendant.settle(event)
         self.output.happened(event)
         self.attendant.heed(event)
 
@@ -199,7 +200,7 @@ async def follow_new(following: Following, start: Callable[[], Awaitable[Message
         output.began(run)
         async with following.attendant.attending():
             async for event in daemon.watch_run(run["run_id"]):
-                following.happened(event)
+                await following.happened(event)
         run = await daemon.get_run(run["run_id"])
         await show_end(daemon, run, output)
     return status_of(run)
@@ -223,7 +224,7 @@ async def follow_asking(following: Following, start: Callable[[], AbstractAsyncC
                 interrupts.run_id = run["run_id"]
                 output.began(run)
             elif kind == "event":
-                following.happened(message)
+                await following.happened(message)
             elif kind == "decision_requested":
                 asking = anyio.CancelScope()
                 tasks.start_soon(_ask, control, message, following.person, output, asking)

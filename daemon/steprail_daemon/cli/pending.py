@@ -25,26 +25,35 @@ def id_of(item: Message) -> str:
     return str(item[kind].get(KINDS[kind], "")) if kind else ""
 
 
-def what_of(item: Message) -> str:
-    """Give what waits in one line."""
+def what_of(item: Message, step: str = "") -> str:
+    """Give what waits in one line. `step` is the number of the step that a decision is about, empty if unknown."""
     kind = kind_of(item)
     if kind == "permission":
         permission = item[kind]
         return f"{permission.get('tool', '')} {arguments_line(permission) or permission.get('title', '')}".strip()
     if kind == "question":
         return " / ".join(part.get("text", "") for part in item[kind].get("items", []))
-    return "whether the run goes on" if kind else "something newer than this program"
+    if kind == "decision":
+        return f"whether the run goes on after step {step}" if step else "whether the run goes on"
+    return "something newer than this program"
 
 
-def row_of(item: Message) -> list[str]:
-    """Give the row of a table: kind, id, run, what, and the time left."""
+async def step_of(daemon: Daemon, item: Message) -> str:
+    """Give the number of the step that a decision is about; empty for what is none, or if it is gone meanwhile."""
+    step_id = item.get("decision", {}).get("step_id")
+    steps = await daemon.list_steps(item["run_id"]) if step_id else []
+    return next((str(step.get("number", "")) for step in steps if step.get("step_id") == step_id), "")
+
+
+def row_of(item: Message, step: str = "") -> list[str]:
+    """Give the row of a table: kind, id, run, what (see `what_of`), and the time left."""
     kind = kind_of(item)
     left = item.get(kind, {}).get("remaining", "")
     return [
         kind or "?",
         id_of(item) or "?",
         item.get("run_id", ""),
-        shorten(what_of(item), 60),
+        shorten(what_of(item, step), 60),
         span_words(left) if left else "?",
     ]
 
@@ -62,7 +71,8 @@ async def find(daemon: Daemon, wanted: str, *kinds: str) -> Message:
     if found is not None:
         if kind_of(found) in kinds:
             return found
-        raise Problem(f"{wanted} is a {kind_of(found)}; {_advice(found)}")
+        step = await step_of(daemon, found)
+        raise Problem(f"{wanted} is a {kind_of(found)}; {_advice(found, step)}")
     of_run = [id_of(item) for item in items if item.get("run_id") == wanted and kind_of(item) in kinds]
     if of_run:
         more = f" and {len(of_run) - _LONGEST_LIST} more" if len(of_run) > _LONGEST_LIST else ""
@@ -75,13 +85,13 @@ async def find(daemon: Daemon, wanted: str, *kinds: str) -> Message:
     )
 
 
-def _advice(item: Message) -> str:
+def _advice(item: Message, step: str) -> str:
     kind, identity = kind_of(item), id_of(item)
     if kind == "permission":
         return f"`steprail allow {identity}` or `steprail deny {identity}` answers it"
     if kind == "question":
         return f"`steprail answer {identity} TEXT` or `steprail deny {identity}` answers it"
-    return f"`steprail decide {item.get('run_id', 'RUN')} --step N continue` or `stop` decides"
+    return f"`steprail decide {item.get('run_id', 'RUN')} --step {step or 'N'} continue` or `stop` decides"
 
 
 def say(identity: str, words: str) -> None:

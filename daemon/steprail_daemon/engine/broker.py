@@ -57,7 +57,8 @@ class Feed:
         self.session_no = session_no
         self.last_seq = last_seq
         self.closed = closed
-        self.deleted = False
+        #: Id of the session, once it is deleted.
+        self.deleted = ""
         self.observe = observe
         self.arrivals = arrivals
         self._store = store
@@ -87,9 +88,9 @@ class Feed:
         self.closed = True
         self.wake()
 
-    def delete(self) -> None:
+    def delete(self, session_id: str) -> None:
         """Let everybody come to an end, and whoever is behind hear that the session is gone."""
-        self.deleted = True
+        self.deleted = session_id
         self.close()
 
     def earliest_seq(self) -> int:
@@ -104,7 +105,7 @@ class Feed:
     def missing(self, after_seq: int, epoch: str = "") -> StepRailError:
         """Give the error of a reader for whom what comes after `after_seq` is not there any more, or never was."""
         if self.deleted:
-            return NotFound("SESSION_NOT_FOUND", "the session was deleted")
+            return NotFound("SESSION_NOT_FOUND", "the session was deleted", session_id=self.deleted)
         earliest, current = self.earliest_seq(), self._store.epoch
         return OutOfRange(
             "CURSOR_INVALID",

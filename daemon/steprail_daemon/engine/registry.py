@@ -139,7 +139,8 @@ class Registry:
     def _driver(self, runner: SessionRunner) -> Driver:
         agent = self._world.agent(runner.view.agent)
         if agent is None:
-            raise WrongState("AGENT_UNAVAILABLE", f"agent {runner.view.agent!r} is not in the configuration any more")
+            name = runner.view.agent
+            raise WrongState("AGENT_UNAVAILABLE", f"agent {name!r} is not in the configuration any more", agent=name)
         return self._world.drivers[agent.driver]
 
     # --- refusals ---------------------------------------------------------------------------------------------------

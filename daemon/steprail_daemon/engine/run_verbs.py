@@ -289,7 +289,7 @@ class RunVerbs(Registry):
     def _require_live(self, caller: Caller, run_id: str, reason: str, **metadata: str) -> RunView:
         view = self.get_run(caller, run_id)
         if view.ended:
-            raise WrongState(reason, f"run {run_id} has ended", run_id=run_id, **metadata)
+            raise WrongState(reason, f"run {run_id} has ended", retry_after_ns=None, run_id=run_id, **metadata)
         return view
 
     # --- how runs stand ---------------------------------------------------------------------------------------------

@@ -12,12 +12,14 @@ from typing import cast
 
 import msgspec
 
+from steprail_daemon.core.coalescing import coalesced
 from steprail_daemon.core.events import (
     PASSIVE_EVENTS,
     AgentEvent,
     AgentExited,
     AgentStartFailed,
     DecidersChanged,
+    MessageDelta,
     PassiveEvent,
     RateLimited,
     RunEvent,
@@ -225,9 +227,12 @@ class SessionRunner(Interpreting):
             self.ledger.put_off(lambda: self.agent_said(events))
             return
         self._begin_run()
-        if not self._gate_shut and _PLAIN_EVENTS.issuperset(map(type, events)):
+        kinds = set(map(type, events))
+        if not self._gate_shut and _PLAIN_EVENTS.issuperset(kinds):
             # Nearly every chunk: parts of messages and results of tools, which change no state.
             passive = cast("list[PassiveEvent]", events)
+            if MessageDelta in kinds and len(events) > 1:
+                passive = coalesced(passive)
             self._builder.extend(passive)
             self._assembly.extend(passive)
         else:

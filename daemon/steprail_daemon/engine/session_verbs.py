@@ -176,7 +176,7 @@ class SessionVerbs(Registry):
             self._world.store.delete_session(runner.session_no, request)
         if request is not None:
             self._world.requests.add(request)
-        runner.feed.delete()
+        runner.feed.delete(session_id)
         del self._sessions[session_id]
         for run_id in runner.places:
             del self._session_of_run[run_id]

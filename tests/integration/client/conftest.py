@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from tests.framework.daemon import Daemon, short_directory
 
@@ -62,11 +61,17 @@ class Play:
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
+async def one_loop() -> AsyncIterator[None]:
+    """Keep one event loop for a file: gRPC tells a loop that was closed of calls that were left (grpc/grpc#42357)."""
+    yield
+
+
+@pytest.fixture(scope="module")
+async def daemon(one_loop: None) -> AsyncIterator[Daemon]:
     """One daemon for the tests of a file."""
     with short_directory() as directory:
         made = Daemon(directory, ["true"], settings=AGENTS)
-        anyio.run(made.start)
+        await made.start()
         try:
             yield made
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,18 +12,21 @@ import anyio
 import grpc
 import grpc.aio
 import pytest
-from google.protobuf import any_pb2
+from google.protobuf import any_pb2, message_factory
+from google.protobuf.descriptor import ServiceDescriptor
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from steprail.client import Client, SyncClient, _backoff
 from steprail.errors import CallTimeout, ConnectionFailed, StepRailError, Unauthenticated
-from steprail.v1 import agents_pb2_grpc, decisions_pb2, events_pb2, runs_pb2, runs_pb2_grpc, steps_pb2
+from steprail.v1 import agents_pb2, decisions_pb2, events_pb2, runs_pb2, steps_pb2
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.timeout(60)]
 
 LAST = 12
 EPOCH = "e1"
+RUNS = runs_pb2.DESCRIPTOR.services_by_name["RunService"]
+AGENTS = agents_pb2.DESCRIPTOR.services_by_name["AgentService"]
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -32,7 +35,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_backoff, "_FIRST_PAUSE", 0.001)
 
 
-class Cutting(runs_pb2_grpc.RunServiceServicer):
+class Cutting:
     """Has one run with twelve events, of which each stream gives `at` and then breaks in one of several ways."""
 
     def __init__(self, at: int = 1) -> None:
@@ -110,11 +113,25 @@ def status(reason: str, code: grpc.StatusCode) -> Any:
     return rpc_status.to_status(status_pb2.Status(code=code.value[0], message="cut", details=[packed]))
 
 
+def implemented(descriptor: ServiceDescriptor, implementation: object) -> grpc.GenericRpcHandler:
+    """Serve those methods of a service that an object has."""
+    handlers = {}
+    for method in descriptor.methods:
+        function = getattr(implementation, method.name, None)
+        if function is not None:
+            kind = f"{_form(method.client_streaming)}_{_form(method.server_streaming)}_rpc_method_handler"
+            read = message_factory.GetMessageClass(method.input_type).FromString
+            handlers[method.name] = getattr(grpc, kind)(function, read, lambda reply: reply.SerializeToString())
+    return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
+
+
+def _form(streaming: bool) -> str:
+    return "stream" if streaming else "unary"
+
+
 @asynccontextmanager
-async def serving(*add: Callable[[grpc.aio.Server], None]) -> AsyncIterator[str]:
-    server = grpc.aio.server()
-    for one in add:
-        one(server)
+async def serving(handler: grpc.GenericRpcHandler) -> AsyncIterator[str]:
+    server = grpc.aio.server(handlers=[handler])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -124,8 +141,8 @@ async def serving(*add: Callable[[grpc.aio.Server], None]) -> AsyncIterator[str]
 
 
 @asynccontextmanager
-async def runs(servicer: runs_pb2_grpc.RunServiceServicer) -> AsyncIterator[str]:
-    async with serving(lambda server: runs_pb2_grpc.add_RunServiceServicer_to_server(servicer, server)) as address:
+async def runs(implementation: object) -> AsyncIterator[str]:
+    async with serving(implemented(RUNS, implementation)) as address:
         yield address
 
 
@@ -174,7 +191,7 @@ async def test_a_callable_is_asked_once_about_each_step_however_often_the_stream
     assert len(servicer.asked) > 3
 
 
-class Asking(runs_pb2_grpc.RunServiceServicer):
+class Asking:
     """Asks one question, and ends the run when it is answered."""
 
     def __init__(self) -> None:
@@ -242,7 +259,7 @@ class Newer(grpc.GenericRpcHandler):
 
 async def test_what_a_newer_daemon_says_is_passed_over_and_kept() -> None:
     async with (
-        serving(lambda server: server.add_generic_rpc_handlers((Newer(),))) as address,
+        serving(Newer()) as address,
         Client(address) as client,
     ):
         run = await client.get_run("run_1")
@@ -253,14 +270,14 @@ async def test_what_a_newer_daemon_says_is_passed_over_and_kept() -> None:
     assert b"new" in run.SerializeToString()
 
 
-class Hanging(agents_pb2_grpc.AgentServiceServicer):
+class Hanging:
     async def GetServerInfo(self, _: Any, _context: Context) -> Any:  # noqa: N802 - gRPC's name
         await asyncio.sleep(30)
 
 
 async def test_a_call_obeys_a_scope_of_anyio_and_its_own_bound() -> None:
     async with (
-        serving(lambda server: agents_pb2_grpc.add_AgentServiceServicer_to_server(Hanging(), server)) as address,
+        serving(implemented(AGENTS, Hanging())) as address,
         Client(address, timeout=10) as client,
     ):
         with anyio.move_on_after(0.1) as scope:
@@ -270,15 +287,14 @@ async def test_a_call_obeys_a_scope_of_anyio_and_its_own_bound() -> None:
             await client.with_options(timeout=0.1).get_server_info()
 
 
-class Guarded(agents_pb2_grpc.AgentServiceServicer):
+class Guarded:
     async def GetServerInfo(self, _: Any, context: Context) -> Any:  # noqa: N802 - gRPC's name
         await context.abort_with_status(status("TOKEN_INVALID", grpc.StatusCode.UNAUTHENTICATED))
 
 
 async def test_a_wrong_token_is_an_error_that_says_where_the_token_came_from() -> None:
-    add = agents_pb2_grpc.add_AgentServiceServicer_to_server
     async with (
-        serving(lambda server: add(Guarded(), server)) as address,
+        serving(implemented(AGENTS, Guarded())) as address,
         Client(address, token="t" * 20) as client,
     ):
         with pytest.raises(Unauthenticated, match="TOKEN_INVALID") as caught:

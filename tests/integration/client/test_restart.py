@@ -17,7 +17,7 @@ from steprail.client import Client, Lost
 from steprail.errors import CallTimeout, ConnectionFailed
 from steprail.v1 import events_pb2, runs_pb2, steps_pb2
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.timeout(120)]
 
 FAILED = events_pb2.RUN_STATE_FAILED
 WAIT = 60.0
@@ -53,61 +53,75 @@ def workspace(daemon: Killed) -> Path:
 LONG = script(*(command(f"echo {number}; sleep 0.3") for number in range(20)), says("done"))
 
 
+class Followers:
+    """All the streams about one run, and the sequence numbers that each has given."""
+
+    def __init__(self, client: Client, session_id: str, run_id: str) -> None:
+        self.client = client
+        self.session_id = session_id
+        self.run_id = run_id
+        self.run: list[int] = []
+        self.session: list[int] = []
+        self.all: list[int] = []
+        self.control: list[int] = []
+        self.under_way = anyio.Event()
+        self.failure = ""
+
+    async def watch_run(self) -> None:
+        async for event in self.client.watch_run(self.run_id):
+            self.run.append(event.seq)
+
+    async def watch_session(self) -> None:
+        async for event in self.client.watch_session(self.session_id):
+            self.session.append(event.seq)
+
+    async def watch_events(self) -> None:
+        async for event in self.client.watch_events():
+            self.all.append(event.seq)
+
+    async def hold_control(self) -> None:
+        async with self.client.control(attach=self.run_id) as stream:
+            async for message in stream:
+                self.control.extend(event.seq for event in message.events.events)
+                self.failure = message.finished.run.failure.reason
+                if len(self.control) > 12:
+                    self.under_way.set()
+
+    async def caught_up(self) -> None:
+        """Wait until the streams that do not end have all that there is."""
+        last = (await self.client.get_session(self.session_id)).last_seq
+        with anyio.fail_after(WAIT):
+            while min(self.session[-1:] + self.all[-1:]) < last:  # noqa: ASYNC110 - the streams tell by their lists
+                await anyio.sleep(0.02)
+
+
 async def test_every_stream_goes_on_over_a_kill_without_gap_and_without_repetition(
     daemon: Killed, workspace: Path
 ) -> None:
     lost: list[Lost] = []
-    ends: dict[str, list[int]] = {"run": [], "session": [], "all": [], "control": []}
-    both = anyio.Event()
     async with Client(daemon.address, patience=WAIT, on_lost=lost.append, wait_for_ready=WAIT) as client:
         session = await client.create_session("scripted", str(workspace))
-        async with anyio.create_task_group() as tasks:
-            run_id = (await client.start_run(session.session_id, LONG)).run_id
-
-            async def watch_run() -> None:
-                async for event in client.watch_run(run_id):
-                    ends["run"].append(event.seq)
-
-            async def watch_session() -> None:
-                async for event in client.watch_session(session.session_id):
-                    ends["session"].append(event.seq)
-
-            async def watch_events() -> None:
-                async for event in client.watch_events():
-                    if event.session_id == session.session_id:
-                        ends["all"].append(event.seq)
-
-            async def control() -> None:
-                async with client.control(attach=run_id) as stream:
-                    async for message in stream:
-                        ends["control"].extend(event.seq for event in message.events.events)
-                        if len(ends["control"]) > 12:
-                            both.set()
-                assert message.finished.run.failure.reason == "DAEMON_RESTARTED"
-
-            for work in (watch_session, watch_events):
-                tasks.start_soon(work)
+        run = await client.start_run(session.session_id, LONG)
+        found = Followers(client, session.session_id, run.run_id)
+        async with anyio.create_task_group() as for_ever:
+            for_ever.start_soon(found.watch_session)
+            for_ever.start_soon(found.watch_events)
             async with anyio.create_task_group() as until_the_end:
-                until_the_end.start_soon(watch_run)
-                until_the_end.start_soon(control)
+                until_the_end.start_soon(found.watch_run)
+                until_the_end.start_soon(found.hold_control)
                 with anyio.fail_after(WAIT):
-                    await both.wait()
+                    await found.under_way.wait()
                 await daemon.kill()
                 await daemon.start()
-            ended = await client.wait_run(run_id, timeout=WAIT)
-            assert (ended.state, ended.failure.reason) == (FAILED, "DAEMON_RESTARTED")
             again = await client.run(script(says("after")), session=session.session_id)
-            last = (await client.get_session(session.session_id)).last_seq
-            with anyio.fail_after(WAIT):
-                while not (ends["session"] and ends["session"][-1] >= last and ends["all"][-1] >= last):  # noqa: ASYNC110
-                    await anyio.sleep(0.02)
-            tasks.cancel_scope.cancel()
-        whole = [event.seq async for event in client.watch_run(run_id)]
-        assert again.text == "after"
+            await found.caught_up()
+            for_ever.cancel_scope.cancel()
+        whole = [event.seq async for event in client.watch_run(run.run_id)]
 
-    assert ends["run"] == ends["control"] == whole
-    assert ends["session"] == list(range(1, ends["session"][-1] + 1))
-    assert ends["all"] == list(range(ends["all"][0], ends["all"][-1] + 1))
+    assert (found.failure, again.text) == ("DAEMON_RESTARTED", "after")
+    assert found.run == found.control == whole
+    assert found.session == list(range(1, found.session[-1] + 1))
+    assert found.all == list(range(found.all[0], found.all[-1] + 1))
     assert {one.stream for one in lost} == {"WatchRun", "WatchSession", "WatchEvents", "ControlRun"}
     assert all(isinstance(one.error, ConnectionFailed) for one in lost if one.attempt == 1)
 

@@ -13,11 +13,12 @@ from steprail.client import Allow, Decision, Deny, steps, tool
 from steprail.errors import CallbackFailed, FailedPrecondition, NotFound
 from steprail.v1 import decisions_pb2, events_pb2, runs_pb2, steps_pb2
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.timeout(120)]
 
 COMPLETED, STOPPED = events_pb2.RUN_STATE_COMPLETED, events_pb2.RUN_STATE_STOPPED
 ABORTED, FAILED = events_pb2.RUN_STATE_ABORTED, events_pb2.RUN_STATE_FAILED
 AWAITING_DECISION = events_pb2.RUN_STATE_AWAITING_DECISION
+CONTINUE = decisions_pb2.DECISION_ACTION_CONTINUE
 WAIT = 30.0
 
 
@@ -112,7 +113,7 @@ async def test_who_is_no_longer_asked_is_cancelled_when_somebody_else_decided(pl
         with anyio.fail_after(WAIT):
             await began.wait()
             (pending,) = await play.client.list_pending(run.session_id)
-            await play.client.submit_decision(run.run_id, pending.decision.step_id, 1)
+            await play.client.submit_decision(run.run_id, pending.decision.step_id, CONTINUE)
             await cancelled.wait()
         ended = await run
     assert (ended.state, ended.step_count) == (STOPPED, 2)
@@ -216,8 +217,13 @@ async def test_a_caller_that_is_cancelled_leaves_the_run_alone_and_one_that_want
         assert (await play.client.wait_run(run.run_id, timeout=WAIT)).state == state
 
 
+async def never(_: steps_pb2.Step) -> bool:
+    await asyncio.Event().wait()
+    return True
+
+
 async def test_a_run_that_waits_for_a_decider_that_left_is_followed_and_decided_by_another(play: Play) -> None:
-    async with play.client.run(THREE_STEPS, decide=lambda _: asyncio.Event().wait(), **play.new) as run:  # type: ignore[arg-type, return-value]
+    async with play.client.run(THREE_STEPS, decide=never, **play.new) as run:
         attention = runs_pb2.WAIT_UNTIL_NEEDS_ATTENTION
         waiting = await play.client.wait_run(run.run_id, until=attention, timeout=WAIT)
         assert waiting.state == AWAITING_DECISION
@@ -235,8 +241,8 @@ async def test_what_is_refused_raises_and_what_is_wrong_is_named(play: Play) -> 
     with pytest.raises(NotFound):
         await play.client.run("go", session="session_none")
     with pytest.raises(ValueError, match="either agent"):
-        play.client.run("go")
+        _ = play.client.run("go")
     with pytest.raises(ValueError, match="on_exit is 'kill'; accepted are detach, stop, abort"):
-        play.client.run("go", on_exit="kill", **play.new)
+        _ = play.client.run("go", on_exit="kill", **play.new)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="has not begun"):
         _ = play.client.run("go", **play.new).run_id

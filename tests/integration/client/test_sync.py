@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import pytest
-from tests.framework.daemon import Daemon
-from tests.integration.client.conftest import THREE_STEPS, command, says, script
+from tests.framework.daemon import Daemon, short_directory
+from tests.integration.client.conftest import AGENTS, THREE_STEPS, command, says, script
 
 from steprail.client import Client, SyncClient, steps
 from steprail.errors import CallbackFailed, ConnectionFailed, NotFound
@@ -19,6 +20,17 @@ pytestmark = pytest.mark.timeout(120)
 
 STOPPED = events_pb2.RUN_STATE_STOPPED
 WAIT = 30.0
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with short_directory() as directory:
+        made = Daemon(directory, ["true"], settings=AGENTS)
+        anyio.run(made.start)
+        try:
+            yield made
+        finally:
+            assert made.stop() == 0
 
 
 @pytest.fixture

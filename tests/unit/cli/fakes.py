@@ -1,12 +1,13 @@
 """A daemon and a person that follow a script."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
 
 from steprail_daemon.cli.client import Control, Daemon, Message
+from steprail_daemon.cli.problems import Refused
 from steprail_daemon.cli.rules import ShortRule
 
 RUN = {"run_id": "run_1", "session_id": "ses_1", "state": "RUN_STATE_RUNNING"}
@@ -55,6 +56,8 @@ class FakeDaemon(Daemon):
     steps: list[Message] = field(default_factory=list)
     control: FakeControl | None = None
     mode: str = "ASK"
+    pending: list[Message] = field(default_factory=list)
+    refuses: Refused | None = None
 
     def _note(self, what: str) -> None:
         self.asked.append(what)
@@ -132,3 +135,28 @@ class FakeDaemon(Daemon):
     async def decide(self, run_id: str, step_id: str, *, go_on: bool, reason: str) -> Message:
         self._note(f"decide {step_id} {go_on} {reason}".strip())
         return {"action": f"DECISION_ACTION_{'CONTINUE' if go_on else 'STOP'}", "source": "DECISION_SOURCE_CLIENT"}
+
+    async def list_pending(self) -> list[Message]:
+        return self.pending
+
+    async def answer_permission(
+        self, run_id: str, permission_id: str, answer: str, *, instead: Mapping[str, str] | None = None, reason: str
+    ) -> Message:
+        given = dict(instead) if instead else answer
+        self._note(f"{permission_id} of {run_id}: {given} {reason}".strip())
+        if self.refuses is not None:
+            raise self.refuses
+        client = {"permission_id": permission_id, "source": "RESOLUTION_SOURCE_CLIENT", "identity": "me"}
+        if instead:
+            return {**client, "alternative": given}
+        return {**client, "answer": f"PERMISSION_ANSWER_{answer.upper()}", "reason": reason}
+
+    async def answer_question(self, run_id: str, question_id: str, answers: Sequence[Message]) -> Message:
+        self._note(f"{question_id} of {run_id}: {list(answers)}")
+        if self.refuses is not None:
+            raise self.refuses
+        return {"source": "RESOLUTION_SOURCE_CLIENT", "identity": "me", "declined": not answers}
+
+    async def steer_run(self, run_id: str, text: str) -> str:
+        self._note(f"steer {run_id} {text!r}")
+        return "str_1"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from tests.unit.cli.fakes import FakeControl, FakeDaemon, ended
+from tests.unit.cli.test_asked import PERMISSION, QUESTION
 
 from steprail_daemon.cli.client import Message
 from steprail_daemon.cli.main import cli
@@ -208,3 +209,140 @@ def test_show_of_a_session_names_the_commands_that_take_one(invoke: Invoke) -> N
     result = invoke(FakeDaemon(), "show", "ses_1")
     assert result.exit_code == 2
     assert "`steprail watch ses_1` shows it, `steprail runs --session ses_1` lists its runs" in result.stderr
+
+
+PERMISSION_ITEM = {"session_id": "ses_1", "run_id": "run_1", "permission": PERMISSION}
+QUESTION_ITEM = {"session_id": "ses_1", "run_id": "run_1", "question": QUESTION}
+DECISION_ITEM = {"run_id": "run_2", "decision": {"step_id": "stp_1", "remaining": "600s"}}
+
+
+def waiting() -> FakeDaemon:
+    items: list[Message] = [PERMISSION_ITEM, QUESTION_ITEM, DECISION_ITEM, {"run_id": "run_3", "newer": {}}]
+    return FakeDaemon(pending=items, steps=[{"number": "1"}, {"number": "2", "step_id": "stp_1"}])
+
+
+def test_pending_is_a_table_or_objects(invoke: Invoke) -> None:
+    assert invoke(waiting(), "pending").stdout.splitlines() == [
+        "KIND        ID             RUN    WHAT                                  TIME LEFT",
+        'permission  run_1.p000001  run_1  write_file {"path": "a.txt"}          5m',
+        "question    run_1.q000001  run_1  Which one? Of these.                  1m",
+        "decision    stp_1          run_2  whether the run goes on after step 2  10m",
+        "?           ?              run_3  something newer than this program     ?",
+    ]
+    assert objects(invoke(waiting(), "pending", "--json"))[:2] == [
+        {"pending": PERMISSION_ITEM},
+        {"pending": QUESTION_ITEM},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "noted", "said"),
+    [
+        ([], "allow_once", "allowed once by me"),
+        (["--session", "--reason", "fine"], "allow_session fine", "allowed for the session by me: fine"),
+        (["--command", "ls"], "{'command': 'ls'}", "replaced by ls by me"),
+        (["--arguments", '{"a":1}'], "{'arguments_json': '{\"a\":1}'}", 'replaced by {"a":1} by me'),
+    ],
+)
+def test_allow_needs_the_id_alone(flags: list[str], noted: str, said: str, invoke: Invoke) -> None:
+    daemon = waiting()
+    assert invoke(daemon, "allow", "run_1.p000001", *flags).stdout == f"run_1.p000001: {said}\n"
+    assert daemon.asked == [f"run_1.p000001 of run_1: {noted}"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--session", "--command", "ls"], "--session, --command and --arguments exclude each other"),
+        (["--arguments", "{"], "it is no JSON"),
+        (["--arguments", "[1]"], "found '[1]'; accepted: an object in JSON"),
+    ],
+)
+def test_allow_takes_one_thing_that_fits(flags: list[str], said: str, invoke: Invoke) -> None:
+    daemon = waiting()
+    result = invoke(daemon, "allow", "run_1.p000001", *flags)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+    assert daemon.asked == []
+
+
+def test_deny_denies_permissions_and_declines_questions(invoke: Invoke) -> None:
+    daemon = waiting()
+    denied = invoke(daemon, "deny", "run_1.p000001", "--reason", "not now")
+    assert denied.stdout == "run_1.p000001: denied by me: not now\n"
+    assert invoke(daemon, "deny", "run_1.q000001").stdout == "run_1.q000001: declined by me\n"
+    assert daemon.asked == ["run_1.p000001 of run_1: deny not now", "run_1.q000001 of run_1: []"]
+    refused = invoke(daemon, "deny", "run_1.q000001", "--reason", "x")
+    assert (refused.exit_code, len(daemon.asked)) == (1, 2)
+    assert "leave --reason out" in refused.stderr
+
+
+def test_answer_gives_each_item_its_answer(invoke: Invoke) -> None:
+    daemon = waiting()
+    assert invoke(daemon, "answer", "run_1.q000001", "green").stdout == "run_1.q000001: answered by me\n"
+    assert daemon.asked == ["run_1.q000001 of run_1: [{'item_id': 'i', 'option_ids': ['g']}]"]
+    wrong = invoke(daemon, "answer", "run_1.q000001", "blue")
+    assert (wrong.exit_code, wrong.stderr) == (
+        1,
+        "steprail: 'blue' is no answer; accepted: a number from 1 to 2, or a label\n",
+    )
+    many = invoke(daemon, "answer", "run_1.q000001", "1", "2")
+    assert many.stderr.startswith(
+        "steprail: the question has 1 item, and 2 answers were given:\n  Colour: Which one?\n"
+    )
+    assert len(daemon.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["allow", "run_9.p000001"], "no permission 'run_9.p000001' waits; it was answered or its time is over, or it"),
+        (["allow", "p000001"], "no permission 'p000001' waits;"),
+        (["allow", "run_1"], "run_1 is a run; name what is meant of what waits there: run_1.p000001\n"),
+        (["deny", "run_1"], "run_1 is a run; name what is meant of what waits there: run_1.p000001, run_1.q000001\n"),
+        (["allow", "run_1.q000001"], "run_1.q000001 is a question; `steprail answer run_1.q000001 TEXT` or `steprail"),
+        (["answer", "run_1.p000001", "x"], "run_1.p000001 is a permission; `steprail allow run_1.p000001` or"),
+        (["deny", "stp_1"], "stp_1 is a decision; `steprail decide run_2 --step 2 continue` or `stop` decides\n"),
+    ],
+)
+def test_an_id_under_which_nothing_fit_waits_is_one_sentence(arguments: list[str], said: str, invoke: Invoke) -> None:
+    daemon = waiting()
+    result = invoke(daemon, *arguments)
+    assert (result.exit_code, result.stdout, daemon.asked) == (1, "", [])
+    assert result.stderr.startswith(f"steprail: {said}")
+
+
+def test_a_resolution_is_an_object_with_json(invoke: Invoke) -> None:
+    (permission,) = objects(invoke(waiting(), "allow", "run_1.p000001", "--json"))
+    assert permission["permission_resolved"]["answer"] == "PERMISSION_ANSWER_ALLOW_ONCE"
+    (declined,) = objects(invoke(waiting(), "deny", "run_1.q000001", "--json"))
+    assert declined["question_resolved"]["declined"] is True
+    (answered,) = objects(invoke(waiting(), "answer", "run_1.q000001", "1", "--json"))
+    assert answered["question_resolved"]["declined"] is False
+
+
+def test_steer_says_that_the_text_is_taken_and_not_that_it_got_there(invoke: Invoke) -> None:
+    daemon = FakeDaemon()
+    assert invoke(daemon, "steer", "run_1", "Be short.").stdout == (
+        "run_1 takes the text as str_1; `steprail watch run_1` shows whether it got there\n"
+    )
+    assert daemon.asked == ["steer run_1 'Be short.'"]
+    assert objects(invoke(daemon, "steer", "run_1", "Go", "--json")) == [{"steer_id": "str_1"}]
+
+
+def test_run_and_continue_answer_permissions_alike_if_told(invoke: Invoke) -> None:
+    asked = {"permission_requested": {"permission": PERMISSION}}
+    for arguments in (["run", "-a", "x", "Hi"], ["continue", "run_0"]):
+        daemon = FakeDaemon([asked], wait_for="run_1.p000001 of run_1: deny")
+        assert invoke(daemon, *arguments, "--permissions", "deny").exit_code == 0
+        assert daemon.asked[-1] == "run_1.p000001 of run_1: deny"
+    assert invoke(FakeDaemon(), "run", "--permissions", "perhaps", "Hi").exit_code == 2
+
+
+def test_watch_says_how_to_answer_while_the_run_is_live(invoke: Invoke) -> None:
+    asked = {"permission_requested": {"permission": PERMISSION}}
+    how = "answer with: steprail allow run_1.p000001, or steprail deny run_1.p000001\n"
+    assert invoke(FakeDaemon([asked], ended("RUNNING")), "watch", "run_1").stderr == how
+    assert invoke(OnlySessions([asked]), "watch", "ses_1").stderr == how
+    assert invoke(FakeDaemon([asked], ended("RUNNING")), "watch", "run_1", "--json").stderr == ""
+    assert invoke(FakeDaemon([asked], ended("STOPPED")), "watch", "run_1").stderr == ""

@@ -12,9 +12,10 @@ import click
 import pytest
 from tests.unit.cli.fakes import RUN, FakeControl, FakeDaemon, ended
 
-from steprail_daemon.cli.ask import Terminal
+from steprail_daemon.cli.ask import Person, Terminal
+from steprail_daemon.cli.attend import Attendant
 from steprail_daemon.cli.client import Message
-from steprail_daemon.cli.follow import LEFT, JsonLines, Lines, follow_asking, follow_new
+from steprail_daemon.cli.follow import LEFT, Following, JsonLines, Lines, Output, follow_asking, follow_new
 from steprail_daemon.cli.problems import Refused
 
 pytestmark = pytest.mark.anyio
@@ -25,6 +26,11 @@ STEP = {"number": "1", "step_id": "step_1"}
 
 def given(control: FakeControl) -> Callable[[], AbstractAsyncContextManager[FakeControl]]:
     return lambda: nullcontext(control)
+
+
+def shown(daemon: FakeDaemon, output: Output | None = None, person: Person | None = None) -> Following:
+    output = output or Lines()
+    return Following(daemon, output, person or Terminal(), Attendant(daemon, output.note, "ask", None))
 
 
 async def started() -> Message:
@@ -41,11 +47,11 @@ def interrupting(times: int) -> Callable[[int], None]:
 
 @pytest.mark.parametrize(("state", "status"), [("COMPLETED", 0), ("STOPPED", 10), ("ABORTED", 11), ("FAILED", 1)])
 async def test_the_status_is_that_of_the_runs_end(state: str, status: int) -> None:
-    assert await follow_new(FakeDaemon(ends_as=ended(state)), started, Lines()) == status
+    assert await follow_new(shown(FakeDaemon(ends_as=ended(state))), started) == status
 
 
 async def test_lines_show_the_run_from_its_ids_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    await follow_new(FakeDaemon([MESSAGE], ended("STOPPED")), started, Lines())
+    await follow_new(shown(FakeDaemon([MESSAGE], ended("STOPPED"))), started)
     assert click.unstyle(capsys.readouterr().out).splitlines() == [
         "run run_1 of session ses_1",
         "Hello.",
@@ -55,28 +61,28 @@ async def test_lines_show_the_run_from_its_ids_to_its_end(capsys: pytest.Capture
 
 
 async def test_json_is_one_object_a_line_run_events_run(capsys: pytest.CaptureFixture[str]) -> None:
-    await follow_new(FakeDaemon([MESSAGE]), started, JsonLines())
+    await follow_new(shown(FakeDaemon([MESSAGE]), JsonLines()), started)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines == [{"run": RUN}, {"event": MESSAGE}, {"run": ended("COMPLETED")}]
 
 
 async def test_ctrl_c_once_asks_for_a_stop_at_the_boundary(capsys: pytest.CaptureFixture[str]) -> None:
     daemon = FakeDaemon([MESSAGE], ended("STOPPED"), interrupting(1), wait_for="stop run_1")
-    assert await follow_new(daemon, started, Lines()) == 10
+    assert await follow_new(shown(daemon), started) == 10
     assert daemon.asked == ["stop run_1"]
     assert "stopping at the next step boundary; Ctrl-C again aborts" in capsys.readouterr().err
 
 
 async def test_ctrl_c_twice_aborts() -> None:
     daemon = FakeDaemon([MESSAGE, MESSAGE], ended("ABORTED"), interrupting(2), wait_for="abort run_1")
-    assert await follow_new(daemon, started, Lines()) == 11
+    assert await follow_new(shown(daemon), started) == 11
     assert daemon.asked == ["stop run_1", "abort run_1"]
 
 
 async def test_ctrl_c_three_times_leaves_the_run_to_the_daemon() -> None:
     daemon = FakeDaemon([MESSAGE] * 3, ended("ABORTED"), interrupting(3), wait_for="nothing that ever comes")
     with pytest.raises(click.exceptions.Exit) as left:
-        await follow_new(daemon, started, Lines())
+        await follow_new(shown(daemon), started)
     assert left.value.exit_code == LEFT
     assert daemon.asked == ["stop run_1", "abort run_1"]
 
@@ -98,7 +104,7 @@ class Deaf(FakeDaemon):
 async def test_ctrl_c_three_times_leaves_also_a_daemon_that_does_not_answer() -> None:
     daemon = Deaf([MESSAGE] * 3, ended("ABORTED"), interrupting(3), wait_for="nothing that ever comes")
     with anyio.fail_after(5), pytest.raises(click.exceptions.Exit) as left:
-        await follow_new(daemon, started, Lines())
+        await follow_new(shown(daemon), started)
     assert left.value.exit_code == LEFT
 
 
@@ -112,7 +118,7 @@ class Refusing(FakeDaemon):
 
 async def test_a_stop_that_is_refused_is_said_and_the_run_is_followed_on(capsys: pytest.CaptureFixture[str]) -> None:
     daemon = Refusing([MESSAGE], ended("COMPLETED"), interrupting(1), wait_for="stop run_1")
-    assert await follow_new(daemon, started, Lines()) == 0
+    assert await follow_new(shown(daemon), started) == 0
     assert "the stop came to nothing: there is no such run (RUN_NOT_FOUND)" in capsys.readouterr().err
 
 
@@ -137,7 +143,7 @@ async def test_a_person_decides_by_lines_and_the_end_of_input_stops(
     control = asked(("(wait)", {}), end="STOPPED")
     descriptor = lines_in(tmp_path, answers)
 
-    assert await follow_asking(FakeDaemon(), given(control), Lines(), Terminal(descriptor)) == 10
+    assert await follow_asking(shown(FakeDaemon(), person=Terminal(descriptor)), given(control)) == 10
     os.close(descriptor)
     assert control.decisions == [("step_1", decision)]
 
@@ -147,7 +153,7 @@ async def test_lines_that_came_together_answer_one_step_each(tmp_path: Path) -> 
     control = asked(("(wait)", {}), request, ("(wait)", {}), end="STOPPED")
     descriptor = lines_in(tmp_path, "c\ns\n")
 
-    await follow_asking(FakeDaemon(), given(control), Lines(), Terminal(descriptor))
+    await follow_asking(shown(FakeDaemon(), person=Terminal(descriptor)), given(control))
     os.close(descriptor)
     assert control.decisions == [("step_1", True), ("step_2", False)]
 
@@ -156,7 +162,7 @@ async def test_a_question_that_somebody_else_answered_is_taken_back(capsys: pyte
     control = asked(("decision_recorded", {"step_id": "step_1"}), end="COMPLETED")
     reading, writing = os.pipe()
 
-    assert await follow_asking(FakeDaemon(), given(control), Lines(), Terminal(reading)) == 0
+    assert await follow_asking(shown(FakeDaemon(), person=Terminal(reading)), given(control)) == 0
     os.close(reading)
     os.close(writing)
     assert control.decisions == []
@@ -167,7 +173,7 @@ async def test_a_refused_decision_is_said(tmp_path: Path, capsys: pytest.Capture
     control = asked(("(wait)", {}), rejected, end="COMPLETED")
     descriptor = lines_in(tmp_path, "c\n")
 
-    await follow_asking(FakeDaemon(), given(control), Lines(), Terminal(descriptor))
+    await follow_asking(shown(FakeDaemon(), person=Terminal(descriptor)), given(control))
     os.close(descriptor)
     assert "refused: DECISION_NOT_PENDING: too late" in capsys.readouterr().err
 
@@ -188,11 +194,17 @@ def denied(*outcomes: str) -> list[Message]:
 async def test_denied_tools_end_with_what_allows_them(
     outcomes: list[str], mode: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await follow_new(FakeDaemon(denied(*outcomes), mode=mode), started, Lines())
+    await follow_new(shown(FakeDaemon(denied(*outcomes), mode=mode)), started)
     advice = "--permission-mode accept_edits allows edits, bypass everything\n"
     assert click.unstyle(capsys.readouterr().err) == (said + advice if said else "")
 
 
+async def test_calls_that_somebody_denied_need_no_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    resolved = {"source": "RESOLUTION_SOURCE_CLIENT", "answer": "PERMISSION_ANSWER_DENY"}
+    await follow_new(shown(FakeDaemon([{"permission_resolved": resolved}, *denied("DENIED")])), started)
+    assert capsys.readouterr().err == ""
+
+
 async def test_denied_tools_are_left_to_the_reader_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    await follow_new(FakeDaemon(denied("DENIED")), started, JsonLines())
+    await follow_new(shown(FakeDaemon(denied("DENIED")), JsonLines()), started)
     assert capsys.readouterr().err == ""

@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from steprail import errors
 from steprail.client import Retry, SyncClient, _backoff
-from steprail.v1 import agents_pb2, events_pb2, runs_pb2, sessions_pb2, steps_pb2
+from steprail.v1 import agents_pb2, decisions_pb2, events_pb2, runs_pb2, sessions_pb2, steps_pb2
 
 RUNS = runs_pb2.DESCRIPTOR.services_by_name["RunService"]
 SESSIONS = sessions_pb2.DESCRIPTOR.services_by_name["SessionService"]
@@ -150,7 +150,13 @@ def test_all_pages_are_read(stage: Stage) -> None:
 def test_a_watch_goes_on_where_a_lost_stream_ended(stage: Stage) -> None:
     with stage.client() as client:
         seen: queue.SimpleQueue[int] = queue.SimpleQueue()
-        watched = stage.does(lambda: [seen.put(event.seq) for event in client.watch_run("r")])
+
+        def watch() -> int:
+            for event in client.watch_run("r"):
+                seen.put(event.seq)
+            return event.seq
+
+        watched = stage.does(watch)
         _, rpc = stage.stream("WatchRun")
         rpc.send_response(runs_pb2.WatchRunResponse(heartbeat=events_pb2.Heartbeat(epoch="e1")))
         rpc.send_response(runs_pb2.WatchRunResponse(events=[events_pb2.Event(seq=1), events_pb2.Event(seq=2)]))
@@ -161,7 +167,7 @@ def test_a_watch_goes_on_where_a_lost_stream_ended(stage: Stage) -> None:
         assert seen.get(timeout=WAIT) == 3
         rpc.terminate((), OK, "")
 
-        assert len(watched.result(WAIT)) == 3
+        assert watched.result(WAIT) == 3
         assert (request.after_seq, request.epoch) == (2, "e1")
 
 
@@ -194,7 +200,7 @@ def test_a_run_is_decided_about_by_a_function_that_may_block(stage: Stage) -> No
         control.terminate((), OK, "")
 
         assert ended.result(WAIT).state == events_pb2.RUN_STATE_STOPPED
-        assert started.decider.mode == runs_pb2.StartRunRequest(decider={"mode": "DECIDER_MODE_CLIENT"}).decider.mode
+        assert started.decider.mode == decisions_pb2.DECIDER_MODE_CLIENT
         assert (opening.WhichOneof("body"), opening.attach.run_id, opening.decide) == ("attach", "r", True)
         assert actions == [("step_1", 1), ("step_2", 2)]
         assert threads == ["steprail-callable"] * 2

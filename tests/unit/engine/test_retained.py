@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.unit.engine.stage import Stage, WatchedStore, engine_stage
 
-from steprail_daemon.core.errors import NotFound, OutOfRange, StepRailError
+from steprail_daemon.core.errors import NotFound, OutOfRange, StepRailError, WrongState
 from steprail_daemon.core.model import SECOND, RunState, SessionState
-from steprail_daemon.engine.facade import LOCAL, ContinueRun, DeciderRequest, EventFilter
+from steprail_daemon.engine.facade import LOCAL, ContinueRun, DeciderRequest, EventFilter, StartRun
 from steprail_daemon.journal.store import JournalError, JournalUnusable
 
 pytestmark = pytest.mark.anyio
@@ -98,8 +98,20 @@ async def test_a_reader_of_a_session_that_is_deleted_is_told(tmp_path: Path) -> 
         reader = stage.engine.watch_session(LOCAL, session_id, 1, stage.store.epoch)
         await stage.engine.close_session(LOCAL, session_id, force=True)
         stage.engine.delete_session(LOCAL, session_id)
-        with pytest.raises(NotFound, match="SESSION_NOT_FOUND"):
+        with pytest.raises(NotFound, match="SESSION_NOT_FOUND") as told:
             await reader.next(SECOND)
+        assert told.value.metadata == {"session_id": session_id}
+
+
+async def test_a_session_whose_agent_left_the_configuration_says_which_one_it_was(tmp_path: Path) -> None:
+    store = WatchedStore([])
+    async with engine_stage(tmp_path, store) as stage:
+        session_id, _, _ = await two_runs(stage)
+    async with engine_stage(tmp_path, store, agents=()) as after:
+        after.recover()
+        with pytest.raises(WrongState, match="AGENT_UNAVAILABLE") as refused:
+            await after.engine.start_run(LOCAL, StartRun(session_id=session_id, prompt="go"))
+        assert refused.value.metadata == {"agent": "claude"}
 
 
 class DamagedStore(WatchedStore):

@@ -39,6 +39,6 @@ def _of_detail(detail: str) -> str:
             "the TLS handshake failed: see that tls=Tls(...) or $STEPRAIL_TLS_ROOTS names the root of the daemon's"
             f" certificate, and its name is the address's; gRPC says: {detail}"
         )
-    if "settings frame" in folded or "http/1" in folded or "bad preface" in folded:
+    if "settings frame" in folded or "http1" in folded or "http/1" in folded or "bad preface" in folded:
         return f"what listens there does not speak gRPC, or only with TLS; gRPC says: {detail}"
     return ""

@@ -9,6 +9,7 @@ import click
 from steprail_daemon.cli.asked import answer_to, item_lines, question_resolved_words
 from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon, Message
+from steprail_daemon.cli.live import plural
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json
 from steprail_daemon.cli.pending import find, say
@@ -42,7 +43,8 @@ def command(*, question_id: str, answers: tuple[str, ...], address: str | None, 
 def _answers(items: Sequence[Message], texts: Sequence[str]) -> list[Message]:
     if len(items) != len(texts):
         asked = "\n".join(f"  {line}" for item in items for line in item_lines(item))
-        raise Problem(f"the question has {len(items)} items, and {len(texts)} answers were given:\n{asked}")
+        were = "answer was" if len(texts) == 1 else "answers were"
+        raise Problem(f"the question has {plural(len(items), 'item')}, and {len(texts)} {were} given:\n{asked}")
     try:
         return [answer_to(item, text) for item, text in zip(items, texts, strict=True)]
     except ValueError as error:

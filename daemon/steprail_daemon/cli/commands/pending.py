@@ -8,7 +8,7 @@ from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json, table
-from steprail_daemon.cli.pending import row_of
+from steprail_daemon.cli.pending import row_of, step_of
 
 
 @click.command()
@@ -26,6 +26,7 @@ def command(*, address: str | None, as_json: bool) -> None:
             for item in items:
                 say_json({"pending": item})
             return
-        table(["KIND", "ID", "RUN", "WHAT", "TIME LEFT"], [row_of(item) for item in items])
+        rows = [row_of(item, await step_of(daemon, item)) for item in items]
+        table(["KIND", "ID", "RUN", "WHAT", "TIME LEFT"], rows)
 
     call(address, list_pending)

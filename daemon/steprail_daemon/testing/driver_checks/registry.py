@@ -17,8 +17,8 @@ _MISSING: Final = (False, None, StepGate.BEST_EFFORT, StepGate.UNSUPPORTED, Usag
 class Check:
     """One thing that every driver must do. `needs` are the capabilities without which there is nothing to do.
 
-    `covers` are the capabilities whose truth it shows. The name is a sentence. `codec_alone`: what happens comes from the
-    kit's tap and not from the program, so that one program shows as much as another.
+    `covers` are the capabilities whose truth it shows. The name is a sentence. `codec_alone`: what happens comes from
+    the kit's tap and not from the program, so that one program shows as much as another.
     """
 
     name: str
