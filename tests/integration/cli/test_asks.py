@@ -64,12 +64,12 @@ class Screen:
 
 
 @contextmanager
-def on_a_terminal(steprail: Steprail, *arguments: str) -> Iterator[Screen]:
+def on_a_terminal(steprail: Steprail, *arguments: str, program: str = STEPRAIL) -> Iterator[Screen]:
     """Run a command as the foreground of a terminal of its own."""
     master, slave = pty.openpty()
     # Nothing but a program that takes it as its controlling terminal makes it send a signal for Ctrl-C.
     process = subprocess.Popen(
-        ["setsid", "--ctty", "--wait", STEPRAIL, *arguments],
+        ["setsid", "--ctty", "--wait", program, *arguments],
         env={**steprail.environment, "NO_COLOR": "1"},
         cwd=steprail.cwd,
         stdin=slave,
@@ -160,6 +160,16 @@ def test_without_a_terminal_the_run_waits_and_says_how_to_answer(asking: Steprai
     assert process.returncode == 0
     ends = [line["event"]["tool_end"] for line in objects(stdout) if "tool_end" in line.get("event", {})]
     assert [end["result"]["outcome"] for end in ends] == ["TOOL_OUTCOME_DENIED"]
+
+
+def test_a_command_in_the_background_of_its_terminal_asks_nobody_there(asking: Steprail) -> None:
+    script = f"{STEPRAIL} run '{ASKS}' & wait $!"
+    with on_a_terminal(asking, "-mc", script, program="bash") as screen:
+        permission_id = screen.until(", or").split()[-2].rstrip(",")
+        assert asking.run("allow", permission_id).returncode == 0
+        _, rest = screen.end()
+    assert PROMPT not in rest
+    assert "completed after 1 step" in rest
 
 
 @pytest.mark.parametrize(("permissions", "said"), [("allow", "allowed once"), ("deny", "denied")])

@@ -63,7 +63,7 @@ class Play:
 @pytest.fixture(scope="module")
 async def one_loop() -> AsyncIterator[None]:
     """Keep one event loop for a file: gRPC tells a loop that was closed of calls that were left (grpc/grpc#42357)."""
-    yield
+    yield  # noqa: PT022 - as long as this has not ended, the loop lives
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from steprail.client import Client, SyncClient, _backoff
-from steprail.errors import CallTimeout, ConnectionFailed, StepRailError, Unauthenticated
+from steprail.errors import CallbackFailed, CallTimeout, ConnectionFailed, StepRailError, Unauthenticated
 from steprail.v1 import agents_pb2, decisions_pb2, events_pb2, runs_pb2, steps_pb2
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.timeout(60)]
@@ -189,6 +189,22 @@ async def test_a_callable_is_asked_once_about_each_step_however_often_the_stream
     assert asked == [1, 2, 3]
     assert servicer.decided == [(f"step_{number}", decisions_pb2.DECISION_ACTION_CONTINUE) for number in (1, 2, 3)]
     assert len(servicer.asked) > 3
+
+
+async def test_a_callable_within_which_something_was_cancelled_is_told_as_failed() -> None:
+    servicer = Cutting()
+
+    async def decide(_: steps_pb2.Step) -> bool:
+        gone: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        gone.cancel()
+        return await gone
+
+    async with runs(servicer) as address, Client(address) as client:
+        with pytest.raises(CallbackFailed) as caught:
+            await client.run("go", session="s", decide=decide)
+
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+    assert [action for _, action in servicer.decided] == [decisions_pb2.DECISION_ACTION_UNSPECIFIED] * 3
 
 
 class Asking:

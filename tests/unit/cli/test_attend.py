@@ -1,5 +1,6 @@
 """What the agent asks while a run is followed: put to a person on a terminal, answered alike, or told how to answer."""
 
+import io
 import os
 import pty
 import signal
@@ -265,6 +266,23 @@ async def test_without_a_terminal_it_is_said_how_to_answer(as_json: bool, capsys
         "answer with: steprail allow run_1.p000001, or steprail deny run_1.p000001",
         "answer with: steprail answer run_1.q000001 TEXT, or steprail deny run_1.q000001",
     ]
+
+
+async def test_where_the_output_goes_elsewhere_the_prompt_tells_what_it_is_about(screen: Screen) -> None:
+    output = io.StringIO()
+    daemon = FakeDaemon([ASKED], wait_for=DENY)
+    following = Following.by(daemon, permissions="ask", as_json=False, terminal=Terminal(screen.slave))
+
+    async def run() -> None:
+        with screen.written_on(), redirect_stdout(output):
+            await follow_new(following, started)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await screen.until("asks for permission: Write to this file? a.txt")
+        await screen.until(PROMPT)
+        screen.type("n\n")
+    assert "asks for permission: Write to this file? a.txt" in output.getvalue()
 
 
 async def test_nobody_is_asked_on_a_terminal_whose_output_a_program_reads(screen: Screen) -> None:

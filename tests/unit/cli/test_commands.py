@@ -281,6 +281,8 @@ def test_answer_gives_each_item_its_answer(invoke: Invoke) -> None:
     daemon = waiting()
     assert invoke(daemon, "answer", "run_1.q000001", "green").stdout == "run_1.q000001: answered by me\n"
     assert daemon.asked == ["run_1.q000001 of run_1: [{'item_id': 'i', 'option_ids': ['g']}]"]
+    assert invoke(daemon, "answer", "run_1.q000001", "-", typed="Red\n").exit_code == 0
+    assert daemon.asked[1:] == ["run_1.q000001 of run_1: [{'item_id': 'i', 'option_ids': ['r']}]"]
     wrong = invoke(daemon, "answer", "run_1.q000001", "blue")
     assert (wrong.exit_code, wrong.stderr) == (
         1,
@@ -290,7 +292,7 @@ def test_answer_gives_each_item_its_answer(invoke: Invoke) -> None:
     assert many.stderr.startswith(
         "steprail: the question has 1 item, and 2 answers were given:\n  Colour: Which one?\n"
     )
-    assert len(daemon.asked) == 1
+    assert len(daemon.asked) == 2
 
 
 @pytest.mark.parametrize(

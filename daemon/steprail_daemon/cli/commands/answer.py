@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import click
@@ -25,12 +26,14 @@ def command(*, question_id: str, answers: tuple[str, ...], address: str | None, 
     """Answer a question of the agent.
 
     One ANSWER for each item, in order: the number or the label of an option, several with commas where several can be
-    chosen, or a text where that is an answer. `deny` declines it.
+    chosen, or a text where that is an answer. `-` reads a line of stdin, as for a secret, which others could see in the
+    list of processes. `deny` declines the question.
     """
+    texts = [sys.stdin.readline().removesuffix("\n") if given == "-" else given for given in answers]
 
     async def answer(daemon: Daemon) -> None:
         item = await find(daemon, question_id, "question")
-        given = _answers(item["question"].get("items", []), answers)
+        given = _answers(item["question"].get("items", []), texts)
         resolved = await daemon.answer_question(item["run_id"], question_id, given)
         if as_json:
             say_json({"question_resolved": resolved})

@@ -226,6 +226,7 @@ max_steps = 1000000
 synchronous = "{synchronous}"
 [drain]
 window = "1s"
+stop_budget = "0s"
 [agents.{_AGENT}]
 driver = "claude"
 command = {json.dumps(AGENT_ARGV)}

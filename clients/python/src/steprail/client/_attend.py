@@ -134,6 +134,13 @@ class Attendant:
     async def _answer(self, kind: _Kind, function: Callable[[Any], Any], asked: Any) -> None:
         try:
             request = kind.request(asked, await called(function, asked))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not ours: something within the callable was cancelled, and the daemon still waits.
+            await self._failed(kind, asked, error)
+            return
         except Exception as error:  # noqa: BLE001 - whatever a callable raises, the daemon is told and the caller too
             await self._failed(kind, asked, error)
             return
@@ -143,7 +150,7 @@ class Attendant:
             # Guidance that the agent cannot take, or the like: it is still waited for.
             await self._failed(kind, asked, error)
 
-    async def _failed(self, kind: _Kind, asked: Any, error: Exception) -> None:
+    async def _failed(self, kind: _Kind, asked: Any, error: BaseException) -> None:
         log.warning("run %s: `%s` failed: %s: %s", self._run_id, kind.callable, type(error).__name__, error)
         self.failed = self.failed or (kind.callable, error)
         try:

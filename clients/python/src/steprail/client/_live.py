@@ -60,7 +60,7 @@ class LiveRun:
         self._ended = asyncio.Event()
         self._final: runs_pb2.Run | None = None
         #: Why the end is not known.
-        self._lost: StepRailError | None = None
+        self._lost: Exception | None = None
         self._attendant: Attendant | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -196,7 +196,7 @@ class LiveRun:
         """Wait for the end, and let the callables answer meanwhile."""
         try:
             self._final = await (self._converse(attendant) if self._callables.asked else self._wait_for_end())
-        except StepRailError as error:
+        except Exception as error:  # noqa: BLE001 - whoever waits for the end is told
             self._lost = error
         finally:
             attendant.dismiss()

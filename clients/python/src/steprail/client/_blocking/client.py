@@ -82,7 +82,7 @@ class SyncClient(SyncClientCalls, SyncRunCalls, SyncAnswerCalls, SyncStreamCalls
         finally:
             self._portal.close()
 
-    def with_options(self, *, timeout: float | None = None, retry: Retry | None = None) -> SyncClientCalls:
+    def with_options(self, *, timeout: float | None = None, retry: Retry | None = None) -> SyncClient:
         """Give a client on the same connection with other options; it lives as long as this one is open."""
         other = SyncClient.__new__(SyncClient)
         other._calls = self._calls.with_options(timeout=timeout, retry=retry)  # noqa: SLF001 - of its own kind
