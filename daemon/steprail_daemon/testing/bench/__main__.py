@@ -14,14 +14,19 @@ from pathlib import Path
 import click
 import grpc
 
+from steprail_daemon.testing.bench.crowded import CrowdedBench
 from steprail_daemon.testing.bench.decisions import DecisionBench
 from steprail_daemon.testing.bench.events import EventBench
-from steprail_daemon.testing.bench.figures import QUICK, WHOLE
-from steprail_daemon.testing.bench.table import Row, render, to_json
+from steprail_daemon.testing.bench.figures import QUICK, WHOLE, Size
+from steprail_daemon.testing.bench.history import HistoryBench
+from steprail_daemon.testing.bench.idle import IdleBench
+from steprail_daemon.testing.bench.starts import StartBench
+from steprail_daemon.testing.bench.table import Row, in_order, render, to_json
 
 _DECISIONS = {"3": "rule", "4": "memory", "5": "client"}
 _EVENTS = frozenset({"1", "2", "7"})
-_ALL = ("1", "2", "3", "4", "5", "7")
+_IDLE = frozenset({"8", "9", "11"})
+_ALL = tuple(str(number) for number in range(1, 13))
 
 
 @click.command()
@@ -39,14 +44,8 @@ def main(*, numbers: tuple[str, ...], quick: bool, json_file: Path | None, stric
     machine = describe_machine()
     click.echo(machine)
     size = QUICK if quick else WHOLE
-    kinds = frozenset(kind for number, kind in _DECISIONS.items() if number in wanted)
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="steprail-bench-") as directory:
-        if wanted & _EVENTS:
-            rows += EventBench(Path(directory), size, _say).rows()
-        if kinds:
-            rows += DecisionBench(Path(directory), size, _say, kinds).rows()
-    rows = [row for row in rows if row.number[0] in wanted]
+        rows = in_order(measure(Path(directory), size, wanted), wanted)
     click.echo(render(rows))
     click.echo(f"{time.monotonic() - begun:.0f} s")
     if json_file is not None:
@@ -55,6 +54,25 @@ def main(*, numbers: tuple[str, ...], quick: bool, json_file: Path | None, stric
     if missed:
         click.echo(f"missed: {', '.join(missed)}", err=True)
         sys.exit(1 if strict else 0)
+
+
+def measure(directory: Path, size: Size, wanted: frozenset[str]) -> list[Row]:
+    """Measure the wanted rows and those that come with them, what writes most to the disk last."""
+    kinds = frozenset(kind for number, kind in _DECISIONS.items() if number in wanted)
+    rows: list[Row] = []
+    if wanted & _IDLE:
+        rows += IdleBench(directory, size, _say).rows(wanted)
+    if "10" in wanted:
+        rows += StartBench(directory, size, _say).rows()
+    if wanted & _EVENTS:
+        rows += EventBench(directory, size, _say).rows()
+    if kinds:
+        rows += DecisionBench(directory, size, _say, kinds).rows()
+    if "6" in wanted:
+        rows += CrowdedBench(directory, size, _say).rows()
+    if "12" in wanted:
+        rows += HistoryBench(directory, size, _say).rows()
+    return rows
 
 
 def _say(text: str) -> None:

@@ -2,7 +2,7 @@
 
 It speaks the stream-json protocol of Claude Code 2.1.332 as far as the daemon needs it. The prompt is a JSON object
 that says what to do: `{"mode": "flood", "count": N, "write": "chunk" | "line", "report": PATH}` writes N results of
-tools, `{"mode": "steps", "count": N, "gap_ns": G, "report": PATH}` works through N steps and times each boundary, from
+tools, with `"while": PATH` in place of a count until that file is gone, `{"mode": "steps", "count": N, "gap_ns": G, "report": PATH}` works through N steps and times each boundary, from
 before the boundary's line is written until its answer was read. What was measured is written to PATH, a file or a
 named pipe, as JSON, times in nanoseconds of the monotonic clock.
 
@@ -165,7 +165,7 @@ class Agent:
     def work(self, prompt: dict[str, Any]) -> bool:
         """Do what the prompt says; tells whether it was stopped."""
         if prompt["mode"] == "flood":
-            report: dict[str, Any] = flood(prompt["count"], prompt["write"])
+            report: dict[str, Any] = flood(prompt.get("count", 0), prompt["write"], prompt.get("while", ""))
         else:
             report = self._steps(prompt["count"], prompt["gap_ns"])
         with open(prompt["report"], "w", encoding="utf-8") as file:  # noqa: PTH123  pathlib slows the start
@@ -206,8 +206,8 @@ class Agent:
                 self._take(json.loads(line))
 
 
-def flood(count: int, write: str) -> dict[str, Any]:
-    """Write `count` results of tools that were announced once."""
+def flood(count: int, write: str, while_there: str = "") -> dict[str, Any]:
+    """Write `count` results of tools that were announced once, and more as long as a file `while_there` is there."""
     call_ids = [f"toolu_{number:010d}" for number in range(CALLS)]
     lines = [result_line(call_ids[number % CALLS]) for number in range(BLOCK_LINES)]
     block = b"".join(lines)
@@ -220,7 +220,12 @@ def flood(count: int, write: str) -> dict[str, Any]:
             write_all(piece)
     for line in lines[: count % BLOCK_LINES]:
         write_all(line)
-    return {"begun_ns": begun, "ended_ns": time.monotonic_ns(), "line_bytes": len(block) // BLOCK_LINES}
+    while while_there and os.path.exists(while_there):  # noqa: PTH110  pathlib slows the start
+        for piece in pieces:
+            write_all(piece)
+        count += BLOCK_LINES
+    ended = time.monotonic_ns()
+    return {"begun_ns": begun, "ended_ns": ended, "line_bytes": len(block) // BLOCK_LINES, "count": count}
 
 
 def main(arguments: list[str]) -> None:

@@ -14,7 +14,9 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     """How much is measured.
 
     `events` results are in a flood, `full_events` in one with FULL, `fanned_out` in one to `watchers`; `steps` are in a
-    series back to back, `spaced_steps` in one with gaps.
+    series back to back, `spaced_steps` in one with gaps. `idle_sessions` are held at one time and watched for
+    `idle_seconds`, `starts` sessions are started in a round. The long journal has `history` events, or as many as
+    could be made in `history_seconds`, and is resumed `resumes` times in a round.
     """
 
     rounds: int
@@ -24,12 +26,44 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     watchers: int
     steps: int
     spaced_steps: int
+    idle_sessions: int
+    idle_seconds: float
+    starts: int
+    history: int
+    history_seconds: float
+    resumes: int
 
 
 WHOLE = Size(
-    rounds=3, events=200_000, full_events=50_000, fanned_out=10_000, watchers=100, steps=1000, spaced_steps=250
+    rounds=3,
+    events=200_000,
+    full_events=50_000,
+    fanned_out=10_000,
+    watchers=100,
+    steps=1000,
+    spaced_steps=250,
+    idle_sessions=300,
+    idle_seconds=3.0,
+    starts=5,
+    history=10_000_000,
+    history_seconds=15.0,
+    resumes=100,
 )
-QUICK = Size(rounds=1, events=50_000, full_events=10_000, fanned_out=2_000, watchers=100, steps=300, spaced_steps=80)
+QUICK = Size(
+    rounds=1,
+    events=50_000,
+    full_events=10_000,
+    fanned_out=2_000,
+    watchers=100,
+    steps=300,
+    spaced_steps=80,
+    idle_sessions=40,
+    idle_seconds=1.0,
+    starts=2,
+    history=1_000_000,
+    history_seconds=5.0,
+    resumes=30,
+)
 
 
 class Figures:
@@ -47,15 +81,18 @@ class Figures:
         return tuple(self._values[name])
 
     def row(  # noqa: PLR0917  read as a line of the table
-        self, number: str, name: str, unit: str, subject: str, limit: str, goal: Goal | None = None
+        self, number: str, name: str, unit: str, subject: str, limit: str = "", goal: Goal | None = None
     ) -> Row:
-        """Make a row of two figures. What comes after `@` or a comma in the limit's name is not shown."""
+        """Make a row of two figures, or of one without a limit.
+
+        What comes after `@` or a comma in the limit's name is not shown.
+        """
         return Row(
             number=number,
             name=name,
             unit=unit,
             subject=self.of(subject),
             limit_name=re.split(" @|,", limit)[0],
-            limit=self.of(limit),
+            limit=self.of(limit) if limit else (),
             goal=goal,
         )

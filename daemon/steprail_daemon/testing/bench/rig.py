@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
 import msgspec
 
-from steprail.v1 import events_pb2, rules_pb2, runs_pb2, runs_pb2_grpc, sessions_pb2, sessions_pb2_grpc
+from steprail.v1 import agents_pb2, agents_pb2_grpc, events_pb2, rules_pb2, runs_pb2, runs_pb2_grpc, sessions_pb2, sessions_pb2_grpc
 from steprail_daemon.cli.commands.serve import parent_argv, prepare_state
 from steprail_daemon.config.load import load_config
+from steprail_daemon.testing.bench.footprint import children, cpu_seconds, is_worker
 from steprail_daemon.testing.bench.processes import (
     AGENT_ARGV,
     PATIENCE,
@@ -49,26 +51,37 @@ class Flood(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rig:
-    """A daemon that serves, with one session."""
+    """A daemon that serves. Most is measured in one session: `session_id`, or a new one where that is empty."""
 
-    def __init__(self, directory: Path, parent: subprocess.Popen[bytes], channel: grpc.Channel) -> None:
+    def __init__(
+        self, directory: Path, parent: subprocess.Popen[bytes], channel: grpc.Channel, session_id: str = ""
+    ) -> None:
         self.directory = directory
         self.address = _address(directory)
         self._parent = parent
         self._sessions = sessions_pb2_grpc.SessionServiceStub(channel)
         self._runs = runs_pb2_grpc.RunServiceStub(channel)
-        self.session_id = self.create_session()
+        self._agents = agents_pb2_grpc.AgentServiceStub(channel)
+        self._session_id = session_id
+        self._epoch = ""
+
+    @property
+    def session_id(self) -> str:
+        """The session, made when it is first asked for."""
+        if not self._session_id:
+            self._session_id = self.create_session()
+        return self._session_id
 
     @property
     def journal(self) -> Path:
         """The journal's file."""
         return self.directory / "state" / "journal.db"
 
-    def create_session(self) -> str:
+    def create_session(self, agent: str = _AGENT) -> str:
         """Make a session and wait until its agent takes prompts."""
-        request = sessions_pb2.CreateSessionRequest(agent=_AGENT, cwd=str(self.directory))
+        request = sessions_pb2.CreateSessionRequest(agent=agent, cwd=str(self.directory))
         session_id = self._sessions.CreateSession(request, timeout=PATIENCE).session.session_id
-        watch = self._sessions.WatchSession(sessions_pb2.WatchSessionRequest(session_id=session_id), timeout=PATIENCE)
+        watch = self._watch(session_id)
         try:
             for response in watch:
                 if any(event.session_state_changed.state == events_pb2.SESSION_STATE_IDLE for event in response.events):
@@ -77,15 +90,26 @@ class Rig:
             watch.cancel()
         raise RuntimeError("the session's stream ended before its agent was ready")
 
+    def close_session(self, session_id: str) -> None:
+        """Close a session; its agent ends."""
+        self._sessions.CloseSession(sessions_pb2.CloseSessionRequest(session_id=session_id), timeout=PATIENCE)
+
+    def wait_probed(self) -> None:
+        """Wait until every agent was asked for its version."""
+        self._agents.ListAgents(agents_pb2.ListAgentsRequest(), timeout=PATIENCE)
+
+    def processes(self) -> list[int]:
+        """Give the daemon's own processes: parent and worker, without agents."""
+        return [self._parent.pid, *(pid for pid in children(self._parent.pid) if is_worker(pid))]
+
     def cpu_seconds(self) -> float:
         """CPU time that parent and worker used so far, without agents."""
-        pids = [self._parent.pid, *(pid for pid in _children(self._parent.pid) if _is_worker(pid))]
-        return sum(_cpu_seconds(pid) for pid in pids)
+        return sum(map(cpu_seconds, self.processes()))
 
-    def start_run(self, prompt: dict[str, Any], *, with_rule: bool = False) -> str:
+    def start_run(self, prompt: dict[str, Any], *, with_rule: bool = False, session_id: str = "") -> str:
         """Start a run and give its id."""
         request = runs_pb2.StartRunRequest(
-            session_id=self.session_id,
+            session_id=session_id or self.session_id,
             prompt=runs_pb2.Prompt(parts=[runs_pb2.PromptPart(text=json.dumps(prompt))]),
             stop_rules=[NEVER] if with_rule else [],
         )
@@ -103,11 +127,10 @@ class Rig:
         if run.state != events_pb2.RUN_STATE_COMPLETED:
             raise RuntimeError(f"the run is {events_pb2.RunState.Name(run.state)}: {run.failure} {run.stop_reason}")
 
-    def session(self) -> sessions_pb2.Session:
-        """Give the session as it is."""
-        return self._sessions.GetSession(
-            sessions_pb2.GetSessionRequest(session_id=self.session_id), timeout=PATIENCE
-        ).session
+    def session(self, session_id: str = "") -> sessions_pb2.Session:
+        """Give the session, or another one, as it is."""
+        request = sessions_pb2.GetSessionRequest(session_id=session_id or self.session_id)
+        return self._sessions.GetSession(request, timeout=PATIENCE).session
 
     @contextmanager
     def watching(
@@ -151,6 +174,65 @@ class Rig:
             messages=client_report["messages"],
         )
 
+    @contextmanager
+    def flooding(self, session_id: str) -> Iterator[None]:
+        """Let the agent of another session write as much as is taken for as long as the block lasts.
+
+        Raises:
+            RuntimeError: it wrote nothing, or not all of it was recorded.
+        """
+        flag = self.directory / "flooding"
+        flag.touch()
+        session = self.session(session_id)
+        with closing(ReportPipe(self.directory / "flooded")) as report:
+            prompt = {"mode": "flood", "write": "chunk", "while": str(flag), "report": str(report.path)}
+            run_id = self.start_run(prompt, session_id=session_id)
+            try:
+                self._wait_flooded(session)
+                yield
+            finally:
+                flag.unlink()
+            count = report.read()["count"]
+        self.wait_completed(run_id)
+        recorded = self.session(session_id).last_seq - session.last_seq
+        if not 0 < count <= recorded:
+            raise RuntimeError(f"the flood wrote {count} results, {recorded} events were recorded")
+
+    def _wait_flooded(self, session: sessions_pb2.Session) -> None:
+        watch = self._watch(session.session_id, session.last_seq, session.epoch)
+        try:
+            for response in watch:
+                if any(event.HasField("tool_end") for event in response.events):
+                    return
+        finally:
+            watch.cancel()
+        raise RuntimeError("the session's stream ended before the flood came")
+
+    def resume(self, after_seq: int) -> float:
+        """Follow the session from a cursor until the first events came; gives how long that took, in seconds.
+
+        Raises:
+            RuntimeError: others than those after the cursor came.
+        """
+        epoch = self._epoch or self.session().epoch
+        self._epoch = epoch
+        begun = time.monotonic()
+        watch = self._watch(self.session_id, after_seq, epoch)
+        try:
+            for response in watch:
+                if response.events:
+                    seconds = time.monotonic() - begun
+                    if response.events[0].seq != after_seq + 1:
+                        raise RuntimeError(f"event {response.events[0].seq} came after the cursor {after_seq}")
+                    return seconds
+        finally:
+            watch.cancel()
+        raise RuntimeError(f"the session's stream ended without an event after {after_seq}")
+
+    def _watch(self, session_id: str, after_seq: int = 0, epoch: str = "") -> Any:
+        request = sessions_pb2.WatchSessionRequest(session_id=session_id, after_seq=after_seq, epoch=epoch)
+        return self._sessions.WatchSession(request, timeout=PATIENCE)
+
     def replay(self, count: int, after_seq: int, watchers: int) -> float:
         """Let clients read `count` recorded results each; gives the daemon's CPU time in seconds."""
         seen = self.directory / "seen"
@@ -185,18 +267,29 @@ def _steps(count: int, gap_ns: int, report: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(directory: Path, *, memory: bool = False, synchronous: str = "normal") -> Iterator[Rig]:
-    """Run a daemon for as long as the block lasts; afterwards it is drained and its journal closed."""
-    directory.mkdir()
+def serving(
+    directory: Path,
+    *,
+    memory: bool = False,
+    synchronous: str = "normal",
+    agents: Mapping[str, tuple[str, Sequence[str]]] = MappingProxyType({}),
+    session_id: str = "",
+) -> Iterator[Rig]:
+    """Run a daemon for as long as the block lasts; afterwards it is drained and its journal closed.
+
+    `agents` are drivers and commands of agents beside that of the bench, by name. With `session_id` a session is
+    taken up that a daemon in the same directory had before.
+    """
+    directory.mkdir(exist_ok=bool(session_id))
     log = directory / "log"
     with (
         log.open("wb") as stderr,
-        running(_argv(directory, memory=memory, synchronous=synchronous), stderr=stderr) as parent,
+        running(_argv(directory, _config(directory, synchronous, agents), memory=memory), stderr=stderr) as parent,
         grpc.insecure_channel(_address(directory)) as channel,
     ):
         try:
             grpc.channel_ready_future(channel).result(timeout=30)
-            yield Rig(directory, parent, channel)
+            yield Rig(directory, parent, channel, session_id)
         except Exception as error:
             error.add_note(f"The daemon's log ends with:\n{log.read_text()[-4000:]}")
             raise
@@ -205,21 +298,23 @@ def serving(directory: Path, *, memory: bool = False, synchronous: str = "normal
             parent.wait(PATIENCE)
 
 
-def _argv(directory: Path, *, memory: bool, synchronous: str) -> list[str]:
+def _argv(directory: Path, text: str, *, memory: bool) -> list[str]:
     state = directory / "state"
     config = directory / "steprail.toml"
-    config.write_text(_config(directory, synchronous))
+    config.write_text(text)
     loaded = load_config({}, {}, path=config, state_directory=state)
     argv = parent_argv(loaded, (), prepare_state(state))
     return [_MEMORY_WORKER if memory and word == _WORKER else word for word in argv]
 
 
-def _config(directory: Path, synchronous: str) -> str:
-    return f"""
+def _config(directory: Path, synchronous: str, agents: Mapping[str, tuple[str, Sequence[str]]]) -> str:
+    text = f"""
 version = 1
 [server]
 listen = [{json.dumps(_address(directory))}]
 workspace_roots = [{json.dumps(str(directory))}]
+max_sessions = 1000
+max_processes = 1000
 [limits]
 max_steps = 1000000
 [journal]
@@ -227,28 +322,19 @@ synchronous = "{synchronous}"
 [drain]
 window = "1s"
 stop_budget = "0s"
-[agents.{_AGENT}]
-driver = "claude"
-command = {json.dumps(AGENT_ARGV)}
 [logging]
 level = "warning"
 format = "console"
 """
+    for name, (driver, command) in {_AGENT: ("claude", AGENT_ARGV), **agents}.items():
+        text += f"""
+[agents.{name}]
+driver = "{driver}"
+command = {json.dumps(list(command))}
+home = "isolated"
+"""
+    return text
 
 
 def _address(directory: Path) -> str:
     return f"unix:{directory}/socket/s"
-
-
-def _children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def _is_worker(pid: int) -> bool:
-    return b"--control-fd" in Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
-def _cpu_seconds(pid: int) -> float:
-    # After the name, which is in parentheses and may hold anything; utime and stime are fields 14 and 15.
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

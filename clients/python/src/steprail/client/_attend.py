@@ -18,7 +18,7 @@ from steprail.v1 import decisions_pb2, runs_pb2
 
 log = logging.getLogger("steprail.client")
 
-_TOO_LATE = frozenset({"DECISION_NOT_PENDING", "PERMISSION_NOT_PENDING", "QUESTION_NOT_PENDING", "RUN_NOT_FOUND"})
+_TOO_LATE = frozenset({"DECISION_NOT_PENDING", "PERMISSION_NOT_PENDING", "QUESTION_NOT_PENDING"})
 
 
 @dataclass(frozen=True)
