@@ -43,8 +43,8 @@ are reported together, each with its place. `steprail config check` does the sam
 
 - State (`journal.db`, `homes/`, `lock`): `--state-dir`, else `$STEPRAIL_STATE_DIR`; else, as root, `/var/lib/steprail`;
   else `$XDG_STATE_HOME/steprail` (by default `~/.local/state/steprail`).
-- The address that commands use: `--address`, else `$STEPRAIL_ADDRESS`, else the first socket (or else the first address)
-  of `server.listen` in the configuration that they find.
+- The address that commands use: `--address`, else `$STEPRAIL_ADDRESS`, else the first socket, or else the first
+  address, of `server.listen` in the configuration that they find.
 - Tokens and certificates, and what SIGHUP takes up without a restart: [access.md](access.md).
 
 A daemon holds the lock of its state directory; a second one on the same directory does not start.

@@ -292,7 +292,7 @@ class Agent:
         values.choice("ask", "accept_edits", "read_only", "bypass"),
         "ask",
         "What the agent may do without asking, where a session names no mode. ask: before anything that changes or "
-        "executes; nobody can be asked yet, so that is denied. accept_edits: edits of files pass. read_only: whatever "
+        "executes somebody is asked. accept_edits: edits of files in the session's directory pass. read_only: whatever "
         "changes or executes is denied. bypass: everything passes.",
     )
     checksum: str = _key(

@@ -244,7 +244,7 @@ class BoundaryReached(msgspec.Struct, frozen=True):
 
 
 class UsageSpent(msgspec.Struct, frozen=True):
-    """Something beside the main loop's messages was used: by a sub-agent or, with `side_request`, a title or the like."""
+    """Something beside the main loop's messages was used: by a sub-agent or, if `side_request`, a title or the like."""
 
     usage: Usage | None
     cost: Cost | None
@@ -305,7 +305,8 @@ class TurnEnded(msgspec.Struct, frozen=True):
     """The agent is done with the prompt. `reason_raw` is its own word, `failure` says what went wrong with ERROR.
 
     `text` is the last message of the main loop, `finish_reason` why that ended, which the engine adds. `usage` is
-    of the main loop's messages in this turn, `cost` of all of it. `denied`: a denied permission ended it without a message.
+    of the main loop's messages in this turn, `cost` of all of it. `denied`: a denied permission ended it without a
+    message.
     """
 
     reason: TurnEndReason

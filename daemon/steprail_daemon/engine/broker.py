@@ -202,6 +202,11 @@ class FeedSubscription:
         self._respondent: Respondent | None = None
         feed.follow()
 
+    @classmethod
+    def of_session(cls, feed: Feed, after_seq: int) -> FeedSubscription:
+        """Follow a whole session, to its end."""
+        return cls(feed, after_seq, None, lambda: feed.last_seq if feed.closed else None)
+
     @property
     def last_seq(self) -> int:
         """Cursor: the last event given or passed over."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import anyio.lowlevel
+
 from steprail_daemon.engine.arrivals import Arrivals
 from steprail_daemon.engine.broker import FeedSubscription
 from steprail_daemon.engine.facade import Cursor, Slice
@@ -33,15 +35,15 @@ class FanIn:
         self._arrivals = arrivals
         self._followed: dict[str, FeedSubscription] = {}
         self._order: list[str] = []
+        #: Whether the last look found something of which the filter left nothing.
+        self._passed_over = False
         self._closed = False
         arrivals.followers += 1
         for runner in select():
             self._follow(runner, places.get(runner.view.session_id, runner.feed.last_seq))
 
     def _follow(self, runner: SessionRunner, after_seq: int) -> None:
-        feed = runner.feed
-        subscription = FeedSubscription(feed, after_seq, None, lambda: feed.last_seq if feed.closed else None)
-        self._followed[runner.view.session_id] = subscription
+        self._followed[runner.view.session_id] = FeedSubscription.of_session(runner.feed, after_seq)
         self._order.append(runner.view.session_id)
 
     async def next(self, timeout_ns: int) -> Slice | None:
@@ -54,10 +56,16 @@ class FanIn:
             if found is not None:
                 return found
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or not await arrivals.wait(seen, left):
+            if left <= 0:
+                return None
+            if self._passed_over:
+                # More may be there already, and nothing need arrive for it.
+                await anyio.lowlevel.checkpoint()
+            elif not await arrivals.wait(seen, left):
                 return self._take()
 
     def _take(self) -> Slice | None:
+        self._passed_over = False
         for runner in self._select():
             if runner.view.session_id not in self._followed:
                 self._follow(runner, runner.feed.earliest_seq() - 1)
@@ -66,6 +74,7 @@ class FanIn:
             found = subscription.take()
             if found is not None and self._kinds:
                 found = found.only(self._kinds)
+                self._passed_over = self._passed_over or found is None
             if found is not None:
                 # Whoever had a turn comes last next time.
                 self._order.remove(session_id)

@@ -317,7 +317,7 @@ class AgentHost:
         if was_up or (self._ending and failure is None):
             self._listener.agent_exited(AgentExited(status.code, status.signal, stderr))
             return
-        how = f"exit code {status.code}" if status.code is not None else f"signal {status.signal}"
+        how = how_ended(status.code, status.signal)
         told = f"the agent ended before it was ready: {how}" + (f"; it wrote: {stderr}" if stderr else "")
         self._listener.agent_failed_to_start(failure or _start_failure(told))
 
@@ -356,6 +356,13 @@ class _Handlers:
                 self._host.on_exit(status)
         except Exception as error:  # noqa: BLE001
             self._crash(error)
+
+
+def how_ended(code: int | None, signal: int | None) -> str:
+    """Say how a process ended, for people."""
+    if code is not None:
+        return f"exit code {code}"
+    return "it is not known how" if signal is None else f"signal {signal}"
 
 
 def _cause(status: ExitStatus, *, by_us: bool) -> str:

@@ -98,13 +98,11 @@ class Interpreting(Settling):
         self._about(run_id, event)
 
     def _ruled(self, run_id: str, event: PermissionAsked) -> None:
-        """Policy has ruled on a permission. It may no longer be wanted, or its run be over."""
-        if event.permission_id in self._ruling:
+        """Policy has ruled on a permission. It may no longer be wanted, and is not once its run is over."""
+        live = self.run is not None and self.run.view.run_id == run_id
+        if live and event.permission_id in self._ruling:
             self._ruling.discard(event.permission_id)
-            if self.run is not None and self.run.view.run_id == run_id:
-                self._about(run_id, event)
-            else:
-                self._outside(lambda: self._active_outside_run(event))
+            self._about(run_id, event)
 
     def _outside(self, happen: Callable[[], None]) -> None:
         self.publish_held()

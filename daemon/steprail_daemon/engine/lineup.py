@@ -36,8 +36,8 @@ class Lineup(Standing):
         self.queued: dict[str, Run] = {}
         #: Set during a drain: runs that are queued stay for the next start.
         self.draining = False
-        #: Whether one more process may be started; whoever owns all sessions knows.
-        self.room: Callable[[], bool] = lambda: True
+        #: Makes room for one more process, or tells that there is none; whoever owns all sessions can.
+        self.make_room: Callable[[], bool] = lambda: True
         self._last_run_no = max((place.run_no for place in places.values()), default=0)
 
     def start_run(self, run_id: str, spec: RunSpec, request: RequestRow | None = None) -> RunView:
@@ -89,7 +89,8 @@ class Lineup(Standing):
             return False
         if self.world.rate_limits.remaining_ns(self.view.agent):
             return False
-        return self.host.up or self.room()
+        # Last, since it may cost another session its process.
+        return self.host.up or self.make_room()
 
     def _has_conversation(self) -> bool:
         # An agent that was given a prompt may have stored it before anything was heard of that, and takes its id for

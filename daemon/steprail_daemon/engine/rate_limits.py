@@ -32,7 +32,7 @@ class RateLimits:
         after = refused(before, event.kind, event.retry_after_ns, now, settings=settings, chance=self._chance())
         if after is not before:
             self._backoffs[agent] = after
-            seconds = after.remaining_ns(self._clock.now()) / 1e9
+            seconds = after.remaining_ns(now) / 1e9
             self._observe("rate_limit_backoff_seconds", seconds, {"provider": event.provider or "unknown"})
             self.on_change(agent)
 

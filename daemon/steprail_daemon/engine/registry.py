@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from steprail_daemon.core.errors import Denied, Exhausted, NotFound, Unavailable, WrongState
 from steprail_daemon.core.model import PermissionMode, SessionState
 from steprail_daemon.core.views import RunView
@@ -31,6 +33,8 @@ class Registry:
         self._last_session_no = 0
         self._pending_sessions = 0
         self._draining = False
+        #: By agent: when its back-off is over and the queues of its sessions are looked at.
+        self._backoff_ends: dict[str, asyncio.TimerHandle] = {}
         world.rate_limits.on_change = self._rate_limited
 
     # --- set-up -----------------------------------------------------------------------------------------------------
@@ -42,7 +46,7 @@ class Registry:
         for run_id in runner.places:
             self._session_of_run[run_id] = runner
         runner.on_run_edge = self._run_edge
-        runner.room = self._room_for_a_process
+        runner.make_room = self._make_room
         runner.view.epoch = self._world.store.epoch
         self._world.arrivals.bump()
 
@@ -89,13 +93,6 @@ class Registry:
             # One of them may have waited for room.
             runner.next_turn_soon()
 
-    def _room_for_a_process(self) -> bool:
-        try:
-            self._require_process()
-        except Exhausted:
-            return False
-        return True
-
     def _share_reading(self) -> None:
         live = [runner for runner in self._sessions.values() if runner.run is not None]
         size = _READ_ALONE if len(live) <= 1 else _READ_SHARED
@@ -104,17 +101,22 @@ class Registry:
 
     def _rate_limited(self, agent: str) -> None:
         """Have the queues of an agent's sessions looked at once its back-off is over."""
+        before = self._backoff_ends.pop(agent, None)
+        if before is not None:
+            before.cancel()
         seconds = self._world.rate_limits.remaining_ns(agent) / 1e9
-        self._world.loop.call_later(seconds, self._world.guarded(lambda: self._next_turns(agent)))
+        end = self._world.guarded(lambda: self._backoff_over(agent))
+        self._backoff_ends[agent] = self._world.loop.call_later(seconds, end)
 
-    def _next_turns(self, agent: str) -> None:
+    def _backoff_over(self, agent: str) -> None:
+        del self._backoff_ends[agent]
         if self._world.rate_limits.remaining_ns(agent):
             # The loop's clock is not the one of the back-off: the timer may be early, and nobody else would look again.
             self._rate_limited(agent)
             return
         for runner in self._sessions.values():
             if runner.view.agent == agent:
-                runner.next_turn()
+                runner.next_turn_soon()
 
     # --- finding ----------------------------------------------------------------------------------------------------
 
@@ -186,17 +188,31 @@ class Registry:
             )
         self._require_process(beside)
 
+    # --- processes --------------------------------------------------------------------------------------------------
+
     def _require_process(self, beside: int = 0) -> None:
-        """See that there is room for one process more; the one that was idle for longest gives way to it."""
-        # One that is being ended is on its way out, within the bounds of the ladder.
-        up = [runner for runner in self._sessions.values() if runner.host.up and not runner.host.ending]
+        """See that there is room for one process more, or that one can give way. None does before it must."""
+        up, idle = self._processes()
         most = self._world.settings.max_processes
-        if len(up) + self._pending_sessions - beside < most:
-            return
-        idle = [runner for runner in up if runner.run is None and runner.host.ready and runner.view.capabilities.resume]
-        if not idle:
+        if len(up) + self._pending_sessions - beside >= most and not idle:
             raise Exhausted(
                 "TOO_MANY_SESSIONS",
                 f"{len(up)} agents are at work, server.max_processes is {most}; wait for one to end",
             )
+
+    def _make_room(self) -> bool:
+        """Make room for one process more, for which the one that was idle for longest gives way; whether there is."""
+        up, idle = self._processes()
+        if len(up) + self._pending_sessions < self._world.settings.max_processes:
+            return True
+        if not idle:
+            return False
         min(idle, key=lambda runner: runner.view.last_active_at).end_idle("its process gave way to another session's")
+        return True
+
+    def _processes(self) -> tuple[list[SessionRunner], list[SessionRunner]]:
+        """Give the sessions whose process counts, and those among them whose process can give way."""
+        # One that is being ended is on its way out, within the bounds of the ladder.
+        up = [runner for runner in self._sessions.values() if runner.host.up and not runner.host.ending]
+        idle = [runner for runner in up if runner.run is None and runner.host.ready and runner.view.capabilities.resume]
+        return up, idle

@@ -280,7 +280,7 @@ class RunVerbs(Registry):
         """See `Facade`."""
         self._require_live(caller, run_id, "STEER_NOT_POSSIBLE")
         if not text.strip() or len(text.encode()) > _MAX_STEER:
-            raise Invalid("FIELD_INVALID", f"text must have between 1 and {_MAX_STEER} bytes", field="text")
+            raise Invalid("FIELD_INVALID", f"text must not be blank, and have at most {_MAX_STEER} bytes", field="text")
         steer_id = self._world.ids.new_id("str")
         event = SteerSubmitted(steer_id, text, caller.name)
         self._session_of_run[run_id].tell(run_id, event, self._request(caller, steer_id))

@@ -40,7 +40,7 @@ from steprail_daemon.engine.batch import BatchBuilder
 from steprail_daemon.engine.broker import Feed
 from steprail_daemon.engine.changes import Changes
 from steprail_daemon.engine.expressions import ExpressionDesk
-from steprail_daemon.engine.host import AgentHost
+from steprail_daemon.engine.host import AgentHost, how_ended
 from steprail_daemon.engine.interpreting import Interpreting
 from steprail_daemon.engine.ledger import Ledger, not_written
 from steprail_daemon.engine.lineup import RunPlace
@@ -267,7 +267,7 @@ class SessionRunner(Interpreting):
             self.host.start(resume=self._has_conversation())
         else:
             reason, self._end_reason = self._end_reason, ""
-            self._without_agent(event, reason or f"the agent's process ended: {_how(event)}")
+            self._without_agent(event, reason or f"the agent's process ended: {how_ended(event.code, event.signal)}")
 
     def _without_agent(self, event: RunEvent, reason: str) -> None:
         self._gate_shut = False
@@ -275,9 +275,3 @@ class SessionRunner(Interpreting):
         self._ruling.clear()
         self._drive(event)
         self.next_turn_soon()
-
-
-def _how(event: AgentExited) -> str:
-    if event.code is not None:
-        return f"exit code {event.code}"
-    return "it is not known how" if event.signal is None else f"signal {event.signal}"

@@ -64,6 +64,7 @@ class SessionVerbs(Registry):
         )
         runner = SessionRunner(world, open_session(created), self._next_session_no(), {})
         runner.host.environment = environment
+        self._make_room()
         runner.open(created, self._request(caller, created.session_id))
         self.add(runner)
         return runner.view

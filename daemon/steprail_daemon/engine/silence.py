@@ -1,8 +1,8 @@
 """Notices an agent that gives no sign of life although it has the word.
 
 Any byte is a sign of life, also what the driver makes no event of. Nothing is measured on the way of the bytes: the
-host counts reads, and a look at intervals sees whether the count moved. So silence is
-noticed late, by at most an eighth.
+host counts reads, and a look at intervals sees whether the count moved. So silence is noticed late, by at most an
+eighth.
 """
 
 from __future__ import annotations

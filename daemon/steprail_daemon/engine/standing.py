@@ -40,6 +40,7 @@ class Standing:
         self._state_reason = ""
         #: Why the process is being ended although nothing is wrong.
         self._end_reason = ""
+        #: Called when a run begins or ends; whoever owns all sessions listens.
         self.on_run_edge: Callable[[], None] = lambda: None
 
     # --- facts ------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Watching(Registry):
         """See `Facade`."""
         runner = self._runner(caller, session_id)
         earliest = self._check_cursor(runner, after_seq, epoch)
-        return _of_session(runner, max(after_seq, earliest - 1))
+        return FeedSubscription.of_session(runner.feed, max(after_seq, earliest - 1))
 
     def watch_events(self, caller: Caller, cursors: list[Cursor], wanted: EventFilter) -> EventsSubscription:
         """See `Facade`."""
@@ -93,11 +93,6 @@ class Watching(Registry):
             if offset >= size or not data:
                 return
             await anyio.lowlevel.checkpoint()
-
-
-def _of_session(runner: SessionRunner, after_seq: int) -> FeedSubscription:
-    feed = runner.feed
-    return FeedSubscription(feed, after_seq, None, lambda: feed.last_seq if feed.closed else None)
 
 
 def _no_blob(blob_id: str) -> NotFound:

@@ -50,8 +50,8 @@ def build_environment(
 
     Raises:
         EnvironmentRefused: a name is no name, or belongs to the dynamic loader (`LD_*`, `DYLD_*`: it would run
-        foreign code
-            in every program that the agent starts) or to this daemon (`STEPRAIL_*`), or a value holds a NUL.
+            foreign code in every program that the agent starts) or to this daemon (`STEPRAIL_*`), or a value holds a
+            NUL.
     """
     source = os.environ if source is None else source
     passed = list(pass_names)

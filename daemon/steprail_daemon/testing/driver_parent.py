@@ -15,7 +15,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -95,7 +95,7 @@ async def parentage() -> AsyncIterator[Parentage]:
                 await anyio.to_thread.run_sync(_reap, process)
 
 
-def _reap(process: subprocess.Popen[bytes]) -> None:
+def _reap(process: subprocess.Popen[Any]) -> None:
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:

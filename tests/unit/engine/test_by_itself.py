@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 from tests.unit.engine.stage import engine_stage
@@ -21,6 +22,7 @@ from steprail_daemon.core.model import (
     RunState,
     SessionState,
 )
+from steprail_daemon.engine import broker
 from steprail_daemon.engine.facade import LOCAL, Cursor, DeciderRequest, EventFilter, SessionChange
 from steprail_daemon.engine.system import SystemClock
 
@@ -66,6 +68,19 @@ async def test_while_a_provider_refuses_runs_wait_or_are_refused_and_then_begin(
         assert not run.turn_came
         await stage.until(lambda: process.prompts() == ["go", "later"])
         assert any(event.HasField("rate_limited") for event in stage.events(session_id))
+
+
+async def test_refusals_that_follow_each_other_are_waited_for_once(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, _, process = await stage.running()
+        for delay in (SECOND // 20, SECOND // 10, SECOND // 5):
+            stage.runner(session_id).agent_said([RateLimited(RateLimitKind.TRANSIENT, retry_after_ns=delay)])
+        (end,) = stage.engine._backoff_ends.values()
+        left = end.when() - stage.world.loop.time()
+        assert left * SECOND == pytest.approx(stage.world.rate_limits.remaining_ns("claude"), abs=SECOND // 20)
+        process.end_turn("completed", "done")
+        await stage.start(session_id, "later", queue=QueueMode.QUEUE)
+        await stage.until(lambda: process.prompts() == ["go", "later"])
 
 
 class SlowClock:
@@ -164,6 +179,23 @@ async def test_many_sessions_are_followed_in_one_stream(tmp_path: Path) -> None:
         steps.close()
         steps.close()
         assert stage.world.arrivals.followers == 0
+
+
+async def test_who_wants_some_kinds_does_not_wait_behind_what_is_recorded_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "SLICE_BYTES", 1)
+    async with engine_stage(tmp_path) as stage:
+        session_id, _, process = await stage.running()
+        process.step("a", "gate-1")
+        beginning = Cursor(session_id, 0, stage.store.epoch)
+        steps = stage.engine.watch_events(LOCAL, [beginning], EventFilter(kinds=frozenset({29})))
+        with anyio.fail_after(5):
+            found = await steps.next(3600 * SECOND)
+        assert found is not None
+        assert [event.WhichOneof("body") for event in _events(found.wire)] == ["step_end"]
+        assert await steps.next(0) is None
+        steps.close()
 
 
 async def test_whoever_follows_all_is_woken_by_what_comes(tmp_path: Path) -> None:

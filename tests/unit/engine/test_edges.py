@@ -355,6 +355,19 @@ async def test_processes_are_counted_with_those_that_are_about_to_start(tmp_path
         assert {error.reason for error in refused} == {"TOO_MANY_SESSIONS"}
 
 
+async def test_nobody_gives_way_to_a_request_that_is_refused(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path, max_processes=1) as stage:
+        suspended, _ = await stage.session()
+        idle_session, idle = await stage.session()
+        with pytest.raises(StepRailError, match="PROMPT_INVALID"):
+            await stage.start(suspended, " ")
+        with pytest.raises(StepRailError, match="AGENT_UNKNOWN"):
+            await stage.engine.create_session(LOCAL, CreateSession(agent="nobody", cwd=str(stage.directory)))
+        assert not stage.runner(idle_session).host.ending
+        await stage.start(suspended, "back")
+        await stage.until(lambda: idle.exited)
+
+
 async def test_the_process_that_was_idle_for_longest_gives_way_to_a_new_one(tmp_path: Path) -> None:
     async with engine_stage(tmp_path, max_processes=2) as stage:
         first_session, _, first = await stage.running()

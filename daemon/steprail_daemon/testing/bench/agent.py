@@ -2,9 +2,10 @@
 
 It speaks the stream-json protocol of Claude Code 2.1.332 as far as the daemon needs it. The prompt is a JSON object
 that says what to do: `{"mode": "flood", "count": N, "write": "chunk" | "line", "report": PATH}` writes N results of
-tools, with `"while": PATH` in place of a count until that file is gone, `{"mode": "steps", "count": N, "gap_ns": G, "report": PATH}` works through N steps and times each boundary, from
-before the boundary's line is written until its answer was read. What was measured is written to PATH, a file or a
-named pipe, as JSON, times in nanoseconds of the monotonic clock.
+tools, with `"while": FILE` in place of the count as many as can be written until that file is gone; `{"mode": "steps",
+"count": N, "gap_ns": G, "report": PATH}` works through N steps and times each boundary, from before the boundary's line
+is written until its answer was read. What was measured is written to PATH, a file or a named pipe, as JSON, times in
+nanoseconds of the monotonic clock.
 
 With `--bare PROMPT` there is no handshake: it does what PROMPT says as soon as a line arrives. The limits use that.
 """

@@ -14,9 +14,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from steprail_daemon.core.events import MessageDelta
-from steprail_daemon.journal.layout import LANES, LAST_SUB, checksum, pack_key
+from steprail_daemon.journal.layout import LANES, LAST_SUB, checksum, key_range, pack_key
 from steprail_daemon.journal.statements import INSERT, LAST
-from steprail_daemon.journal.layout import key_range
 from steprail_daemon.service.translate import KINDS, SessionEncoder
 from steprail_daemon.service.wire import varint
 

@@ -50,7 +50,9 @@ class IdleBench:
             rig.wait_probed()
             rest = footprint(rig.processes())
             note("memory at rest", rest.memory / 1024)
-            rows = [self._figures.row("11", "daemon at rest, all processes, PSS", "MiB", "memory at rest", "", _AT_REST)]
+            rows = [
+                self._figures.row("11", "daemon at rest, all processes, PSS", "MiB", "memory at rest", "", _AT_REST)
+            ]
             if wanted & {"8", "9"}:
                 cpu_at_rest = self._cpu_percent(rig)
                 note("CPU at rest", cpu_at_rest)

@@ -15,7 +15,16 @@ from typing import Any
 import grpc
 import msgspec
 
-from steprail.v1 import agents_pb2, agents_pb2_grpc, events_pb2, rules_pb2, runs_pb2, runs_pb2_grpc, sessions_pb2, sessions_pb2_grpc
+from steprail.v1 import (
+    agents_pb2,
+    agents_pb2_grpc,
+    events_pb2,
+    rules_pb2,
+    runs_pb2,
+    runs_pb2_grpc,
+    sessions_pb2,
+    sessions_pb2_grpc,
+)
 from steprail_daemon.cli.commands.serve import parent_argv, prepare_state
 from steprail_daemon.config.load import load_config
 from steprail_daemon.testing.bench.footprint import children, cpu_seconds, is_worker

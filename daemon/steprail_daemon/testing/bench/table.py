@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from itertools import takewhile
 from math import inf, isfinite
 from statistics import median
 from typing import Any
@@ -25,7 +26,8 @@ class Better(Enum):
 
 class Goal(msgspec.Struct, frozen=True):
     """What a ratio, or the figure of a row without a limit, has to reach (`target`), and what would be better still
-    (`stretch`; None: nothing is asked)."""
+    (`stretch`; None: nothing is asked).
+    """
 
     target: float
     stretch: float | None
@@ -76,7 +78,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def goal_number(self) -> str:
         """The number of the goal that the row is about."""
-        return _NUMBER.match(self.number)[0]
+        return "".join(takewhile(str.isdigit, self.number))
 
     @property
     def ratio(self) -> float | None:
