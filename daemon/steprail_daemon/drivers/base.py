@@ -17,6 +17,17 @@ from steprail_daemon.core.events import AgentEvent
 from steprail_daemon.core.model import Capabilities, PermissionMode
 
 
+def command_problem(text: str, program: str) -> str:
+    """Say why a prompt would not reach the model of a program that takes a `/` for a command; empty if it would."""
+    # JavaScript's blanks, which such programs go by, have one that Python's have not.
+    bare = text.replace("\ufeff", " ").strip()
+    if not bare:
+        return "the prompt is empty"
+    if bare.startswith("/"):
+        return f"a prompt that begins with '/' is a command to {program}, which does not go by its step gate"
+    return ""
+
+
 class Channel(Enum):
     """Where bytes came from."""
 

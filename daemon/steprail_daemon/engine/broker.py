@@ -217,7 +217,7 @@ class FeedSubscription:
         found = self.take()
         if found is not None:
             return found
-        if self._ended():
+        if self.ended:
             raise StopAsyncIteration
         await self._feed.wait(timeout_ns)
         return self.take()
@@ -239,7 +239,9 @@ class FeedSubscription:
                 self._feed.asked_at_once.remove(self)
             self._feed.unfollow()
 
-    def _ended(self) -> bool:
+    @property
+    def ended(self) -> bool:
+        """Whether all was given, and nothing more will come."""
         end = self._end_seq()
         return end is not None and self._seq >= end
 
@@ -250,7 +252,7 @@ class FeedSubscription:
             OutOfRange: CURSOR_INVALID, what comes next was removed.
             NotFound: SESSION_NOT_FOUND, with its session.
         """
-        while self._seq < self._feed.last_seq and not self._ended():
+        while self._seq < self._feed.last_seq and not self.ended:
             batches = self._feed.after(self._seq)
             if not batches or batches[0].first_seq > self._seq + 1:
                 # Retention was faster than this reader.

@@ -380,8 +380,8 @@ class Facade(Protocol):
     def list_sessions(self, caller: Caller) -> list[SessionView]:
         """Give all sessions that the caller sees, newest first."""
 
-    async def close_session(self, caller: Caller, session_id: str, *, force: bool) -> SessionView:
-        """End a session and its process tree."""
+    async def close_session(self, caller: Caller, session_id: str, *, force: bool, reason: str = "") -> SessionView:
+        """End a session and its process tree. `reason` goes into its last event, and to runs that it aborts."""
 
     def update_session(self, caller: Caller, session_id: str, change: SessionChange) -> SessionView:
         """Change modes, model or labels; while a run is live from its next boundary on."""

@@ -75,10 +75,15 @@ class FanIn:
             if found is not None and self._kinds:
                 found = found.only(self._kinds)
                 self._passed_over = self._passed_over or found is None
-            if found is not None:
+            if subscription.ended:
+                # Its place is still told; it need not be looked at again.
+                subscription.close()
+                self._order.remove(session_id)
+            elif found is not None:
                 # Whoever had a turn comes last next time.
                 self._order.remove(session_id)
                 self._order.append(session_id)
+            if found is not None:
                 return found
         return None
 

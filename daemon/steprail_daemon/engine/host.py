@@ -88,6 +88,14 @@ class AgentHost:
         return self._resumed
 
     @property
+    def home(self) -> str:
+        """The directory that `~` stands for to the agent; empty if it is given none."""
+        agent = self._world.agent(self._view.agent)
+        if agent is None:
+            return ""
+        return agent.isolated_home or {**agent.environment, **self.environment}.get("HOME", "")
+
+    @property
     def pid(self) -> int | None:
         """Process id, if there is a process."""
         return self._process.pid if self._process is not None else None

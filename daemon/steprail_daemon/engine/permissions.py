@@ -13,17 +13,19 @@ from steprail_daemon.core.policy import Policy, ToolAsk
 from steprail_daemon.core.stops.expression_view import PermissionView
 from steprail_daemon.core.stops.expressions import Evaluation, ExpressionOutcome, ExpressionResult
 from steprail_daemon.core.views import SessionView
+from steprail_daemon.engine.host import AgentHost
 from steprail_daemon.engine.world import World
 
 
 class PermissionDesk:
     """Rules on the asks of one session. An ask whose rules have expressions is ruled on once those are evaluated."""
 
-    __slots__ = ("_view", "_world")
+    __slots__ = ("_host", "_view", "_world")
 
-    def __init__(self, world: World, view: SessionView) -> None:
+    def __init__(self, world: World, view: SessionView, host: AgentHost) -> None:
         self._world = world
         self._view = view
+        self._host = host
 
     def rule(self, event: PermissionAsked, later: Callable[[PermissionAsked], None]) -> PermissionAsked | None:
         """Give the ask with its ruling; None if that takes a while, then `later` is called with it, in any case."""
@@ -54,14 +56,14 @@ class PermissionDesk:
 
     def _ask(self, event: PermissionAsked) -> ToolAsk:
         command, paths = policy.subject(event.arguments_json)
-        cwd = self._view.cwd
+        cwd, home = self._view.cwd, self._host.home
         return ToolAsk(
             tool=event.tool,
             tool_kind=event.tool_kind,
             arguments_json=event.arguments_json,
             cwd=cwd,
             command=command,
-            paths=tuple([_resolved(path, cwd) for path in paths]),
+            paths=tuple([_resolved(path, cwd, home) for path in paths]),
         )
 
 
@@ -82,8 +84,11 @@ def _held(result: ExpressionResult) -> bool | None:
     return False if result.outcome is ExpressionOutcome.NOT_MATCHED else None
 
 
-def _resolved(path: str, cwd: str) -> str:
+def _resolved(path: str, cwd: str, home: str) -> str:
     """Give a path as the agent's tool would find it, symlinks resolved; what does not exist yet by its directory."""
+    if home and (path == "~" or path.startswith("~/")):
+        # The agent's home need not be the daemon's.
+        path = home + path[1:]
     try:
         return os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118  names from agents
     except (OSError, ValueError):

@@ -71,7 +71,7 @@ class SessionRunner(Interpreting):
         self._builder = BatchBuilder(session_no, view.last_seq, encoder, world.records)
         self.ledger = Ledger(world, view, self.feed, self._builder, self)
         self._timers = Timers(world, self._timer_fired)
-        self._permissions = PermissionDesk(world, view)
+        self._permissions = PermissionDesk(world, view, self.host)
         self._expressions = ExpressionDesk(world, view, self._rules_evaluated)
         self._silence = SilenceWatch(world, self.host, self._silent)
         self._changes = Changes(world, view)
@@ -172,7 +172,7 @@ class SessionRunner(Interpreting):
         elif commands:
             self.host.send(commands)
 
-    def close(self, request: RequestRow | None = None) -> None:
+    def close(self, reason: str, request: RequestRow | None = None) -> None:
         """Record that the session is closed, unless it is. No run may be live and the process must be gone.
 
         Raises:
@@ -186,7 +186,7 @@ class SessionRunner(Interpreting):
             raise RuntimeError(f"session {self.view.session_id} is closed while something of it is live")
         self._watch_idleness(SessionState.CLOSED)
         self._builder.closes_session = True
-        self.note(SessionStateChanged(SessionState.CLOSED, self.view.state), request)
+        self.note(SessionStateChanged(SessionState.CLOSED, self.view.state, reason), request)
 
     def recover(self, run: Run, event: RunEvent) -> None:
         """Tell a run that the journal shows as live what happened to it, which ends it, or leaves it QUEUED.

@@ -130,7 +130,7 @@ class SessionVerbs(Registry):
             runner.next_turn()
         return runner.view
 
-    async def close_session(self, caller: Caller, session_id: str, *, force: bool) -> SessionView:
+    async def close_session(self, caller: Caller, session_id: str, *, force: bool, reason: str = "") -> SessionView:
         """See `Facade`. Once begun it goes on, also if the caller goes away; further callers wait for the same."""
         runner = self._runner(caller, session_id)
         if runner.damaged:
@@ -140,18 +140,18 @@ class SessionVerbs(Registry):
                 raise self._busy(runner)
             runner.ledger.require()
             closing = runner.closing = self._world.loop.create_future()
-            self._world.start_task(lambda: self._close(caller, runner, closing), f"close {session_id}")
+            self._world.start_task(lambda: self._close(caller, runner, closing, reason), f"close {session_id}")
         if runner.closing is not None:
             await asyncio.shield(runner.closing)
         return runner.view
 
-    async def _close(self, caller: Caller, runner: SessionRunner, closing: asyncio.Future[None]) -> None:
+    async def _close(self, caller: Caller, runner: SessionRunner, closing: asyncio.Future[None], reason: str) -> None:
         try:
             for run_id in (*runner.queued, *([runner.view.active_run_id] if runner.run is not None else ())):
-                runner.tell(run_id, AbortRequested("", "the session is closed"))
+                runner.tell(run_id, AbortRequested(caller.name, reason or "the session is closed"))
             runner.host.end()
             await runner.host.gone()
-            runner.close(self._request(caller, runner.view.session_id))
+            runner.close(reason, self._request(caller, runner.view.session_id))
         except StepRailError as error:
             # It is open as before and can be closed again.
             runner.closing = None

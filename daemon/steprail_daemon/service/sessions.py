@@ -53,10 +53,11 @@ class SessionService:
         self, request: sessions_pb2.CloseSessionRequest, call: Call
     ) -> sessions_pb2.CloseSessionResponse:
         """End a session and its process tree."""
-        checks.reason(request.reason)
+        force, reason = request.force, checks.reason(request.reason)
 
         async def act(caller: Caller) -> str:
-            return (await self._facade.close_session(caller, request.session_id, force=request.force)).session_id
+            await self._facade.close_session(caller, request.session_id, force=force, reason=reason)
+            return request.session_id
 
         session_id = await self._request_ids.once(call.caller, checks.request_id(request.request_id), request, act)
         return sessions_pb2.CloseSessionResponse(session=self._session(call, session_id))

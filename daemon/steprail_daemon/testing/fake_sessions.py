@@ -76,13 +76,13 @@ class FakeSessions(FakeBook):
         view.state = SessionState.IDLE
         return view
 
-    async def close_session(self, caller: Caller, session_id: str, *, force: bool) -> SessionView:
+    async def close_session(self, caller: Caller, session_id: str, *, force: bool, reason: str = "") -> SessionView:
         """See `Facade`."""
         view = self.get_session(caller, session_id)
         if view.active_run_id and not force:
             raise WrongState("SESSION_BUSY", f"session {session_id} has a live run", active_run_id=view.active_run_id)
-        view.state = SessionState.CLOSED
-        self._record(view, "", 0, records.SessionStateChanged(SessionState.CLOSED, SessionState.IDLE))
+        view.state, view.state_reason = SessionState.CLOSED, reason
+        self._record(view, "", 0, records.SessionStateChanged(SessionState.CLOSED, SessionState.IDLE, reason))
         return view
 
     def update_session(self, caller: Caller, session_id: str, change: SessionChange) -> SessionView:

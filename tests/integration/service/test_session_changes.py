@@ -93,6 +93,12 @@ async def test_a_change_is_done_once_for_one_request_id(rig: Rig, stubs: Stubs, 
     assert error.reason == "REQUEST_ID_REUSED"
 
 
+async def test_why_a_session_is_closed_is_told(rig: Rig, stubs: Stubs, session_id: str) -> None:
+    request = sessions_pb2.CloseSessionRequest(session_id=session_id, reason="done with it")
+    await stubs.sessions.CloseSession(request, timeout=10)
+    assert rig.facade.get_session(LOCAL, session_id).state_reason == "done with it"
+
+
 async def test_a_closed_session_is_deleted_and_gone(stubs: Stubs, client: Client, session_id: str) -> None:
     request = sessions_pb2.DeleteSessionRequest(session_id=session_id, request_id="one")
     busy = await refused(stubs.sessions.DeleteSession(request, timeout=10))

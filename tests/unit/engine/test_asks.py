@@ -146,6 +146,20 @@ async def test_paths_are_judged_with_symlinks_resolved(tmp_path: Path) -> None:
         assert run.state is RunState.AWAITING_PERMISSION
 
 
+async def test_a_path_from_home_is_from_the_home_that_the_agent_has(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    rules = (PermissionRule(action=DENY, path=f"{home}/**"),)
+    async with engine_stage(tmp_path, permission_rules=rules) as stage:
+        session_id, run_id, process = await asking(stage)
+        stage.runner(session_id).host.environment = {"HOME": str(home)}
+        process.ask_permission("Write", {"file_path": "~/.profile"}, "within")
+        process.ask_permission("Write", {"file_path": "~root/.profile"}, "another's")
+        assert behaviour(process, "within") == "deny"
+        assert "another's" not in process.answers()
+        assert stage.engine.get_run(LOCAL, run_id).state is RunState.AWAITING_PERMISSION
+
+
 async def test_an_expression_is_asked_and_a_permission_withdrawn_meanwhile_is_forgotten(tmp_path: Path) -> None:
     rules = (PermissionRule(action=ALLOW, cel="command.startsWith('ls')"),)
     async with engine_stage(tmp_path, permission_rules=rules) as stage:

@@ -198,6 +198,21 @@ async def test_who_wants_some_kinds_does_not_wait_behind_what_is_recorded_of_oth
         steps.close()
 
 
+async def test_a_session_that_is_closed_is_given_to_its_end_and_then_left(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, _ = await stage.session()
+        follower = stage.engine.watch_events(LOCAL, [Cursor(session_id, 0, stage.store.epoch)], EventFilter())
+        await stage.engine.close_session(LOCAL, session_id, force=True)
+        seqs: list[int] = []
+        while (found := await follower.next(0)) is not None:
+            seqs += [event.seq for event in _events(found.wire)]
+        feed = stage.runner(session_id).feed
+        assert seqs == list(range(1, feed.last_seq + 1))
+        assert feed._followers == 0
+        assert follower.cursors() == [Cursor(session_id, feed.last_seq, stage.store.epoch)]
+        follower.close()
+
+
 async def test_whoever_follows_all_is_woken_by_what_comes(tmp_path: Path) -> None:
     async with engine_stage(tmp_path) as stage:
         _, _, process = await stage.running()

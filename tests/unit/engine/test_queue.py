@@ -10,6 +10,7 @@ from tests.unit.engine.stage import WatchedStore, engine_stage
 
 from steprail_daemon.core.errors import Exhausted, StepRailError, WrongState
 from steprail_daemon.core.model import SECOND, QueueMode, RunState, StepCountRule, StopRule
+from steprail_daemon.core.records import AbortAsked
 from steprail_daemon.engine.facade import LOCAL, ContinueRun, LimitsRequest
 
 pytestmark = pytest.mark.anyio
@@ -186,8 +187,10 @@ async def test_a_closed_session_takes_its_queue_along(tmp_path: Path) -> None:
         second = await stage.start(session_id, "second", queue=QUEUE)
         with pytest.raises(WrongState, match="SESSION_BUSY"):
             await stage.engine.close_session(LOCAL, session_id, force=False)
-        await stage.engine.close_session(LOCAL, session_id, force=True)
+        view = await stage.engine.close_session(LOCAL, session_id, force=True, reason="enough")
+        assert view.state_reason == "enough"
         assert second.state is RunState.ABORTED
+        assert second.abort_asked == AbortAsked(LOCAL.name, "enough")
         assert stage.engine.get_run(LOCAL, first).state is RunState.ABORTED
 
 

@@ -10,7 +10,7 @@ from steprail_daemon.core.model import SECOND, Capabilities, CostSupport, StepGa
 from steprail_daemon.drivers.autohand import launch
 from steprail_daemon.drivers.autohand.codec import AutohandCodec
 from steprail_daemon.drivers.autohand.permissions import HOLD_S
-from steprail_daemon.drivers.base import Codec, CodecSettings, LaunchPlan, LaunchSpec, ProbeResult
+from steprail_daemon.drivers.base import Codec, CodecSettings, LaunchPlan, LaunchSpec, ProbeResult, command_problem
 
 _CAPABILITIES: Final = Capabilities(
     step_gate=StepGate.EXACT,
@@ -72,13 +72,7 @@ class AutohandDriver:
 
     def prompt_problem(self, text: str) -> str:
         """Refuse what the model would not get as a prompt."""
-        # JavaScript's blanks, which the CLI goes by, have one that Python's have not.
-        bare = text.replace("\ufeff", " ").strip()
-        if not bare:
-            return "the prompt is empty"
-        if bare.startswith("/"):
-            return f"a prompt that begins with '/' is a command to {self._name}, which does not go by its step gate"
-        return ""
+        return command_problem(text, self._name)
 
 
 AUTOHAND: Final = AutohandDriver("autohand", _CAPABILITIES)

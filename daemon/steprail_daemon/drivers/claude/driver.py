@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from steprail_daemon.core.model import SECOND, Capabilities, CostSupport, StepGate, UsageSupport
-from steprail_daemon.drivers.base import Codec, CodecSettings, LaunchPlan, LaunchSpec, ProbeResult
+from steprail_daemon.drivers.base import Codec, CodecSettings, LaunchPlan, LaunchSpec, ProbeResult, command_problem
 from steprail_daemon.drivers.claude import launch
 from steprail_daemon.drivers.claude.codec import ClaudeCodec
 
@@ -75,10 +75,4 @@ class ClaudeDriver:
 
     def prompt_problem(self, text: str) -> str:
         """Refuse what the model would not get as a prompt."""
-        # JavaScript's blanks, which the CLI goes by, have one that Python's have not.
-        bare = text.replace("\ufeff", " ").strip()
-        if not bare:
-            return "the prompt is empty"
-        if bare.startswith("/"):
-            return "a prompt that begins with '/' is a command to Claude Code, which does not go by its step gate"
-        return ""
+        return command_problem(text, "Claude Code")

@@ -59,11 +59,15 @@ def main(*, numbers: tuple[str, ...], quick: bool, json_file: Path | None, stric
 def measure(directory: Path, size: Size, wanted: frozenset[str]) -> list[Row]:
     """Measure the wanted rows and those that come with them, what writes most to the disk last."""
     kinds = frozenset(kind for number, kind in _DECISIONS.items() if number in wanted)
+
+    def starts() -> list[Row]:
+        return StartBench(directory, size, _say).rows() if "10" in wanted else []
+
     rows: list[Row] = []
     if wanted & _IDLE:
-        rows += IdleBench(directory, size, _say).rows(wanted)
-    if "10" in wanted:
-        rows += StartBench(directory, size, _say).rows()
+        rows += IdleBench(directory, size, _say).rows(sessions=bool(wanted & {"8", "9"}), meanwhile=starts)
+    else:
+        rows += starts()
     if wanted & _EVENTS:
         rows += EventBench(directory, size, _say).rows()
     if kinds:

@@ -84,7 +84,7 @@ class DecisionBench:
         with serving(self._directory / "full", synchronous="full") as full:
             for _ in range(self._size.rounds):
                 for gap_ns in (0, GAP_NS):
-                    self._note("rule, FULL", gap_ns, self._measured(full.steps, gap_ns))
+                    self._note("rule, FULL", gap_ns, full.steps(self._size.spaced_steps, gap_ns))
 
     def _subjects(self, stack: ExitStack) -> dict[str, Waits]:
         subjects: dict[str, Waits] = {}

@@ -15,8 +15,9 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
     `events` results are in a flood, `full_events` in one with FULL, `fanned_out` in one to `watchers`; `steps` are in a
     series back to back, `spaced_steps` in one with gaps. `idle_sessions` are held at one time and watched for
-    `idle_seconds`, `starts` sessions are started in a round. The long journal has `history` events, or as many as
-    could be made in `history_seconds`, and is resumed `resumes` times in a round.
+    `idle_seconds`, in which the journal is checkpointed once; `starts` sessions are started in a round. The long
+    journal has `history` events, or as many as could be made in `history_seconds`, and is resumed `resumes` times in a
+    round.
     """
 
     rounds: int
@@ -43,11 +44,11 @@ WHOLE = Size(
     steps=1000,
     spaced_steps=250,
     idle_sessions=300,
-    idle_seconds=3.0,
+    idle_seconds=5.0,
     starts=5,
     history=10_000_000,
     history_seconds=15.0,
-    resumes=100,
+    resumes=40,
 )
 QUICK = Size(
     rounds=1,
@@ -62,7 +63,7 @@ QUICK = Size(
     starts=2,
     history=1_000_000,
     history_seconds=5.0,
-    resumes=30,
+    resumes=20,
 )
 
 

@@ -41,7 +41,7 @@ def fill(journal: Path, events: int, seconds: float) -> tuple[str, int]:
         connection.execute("PRAGMA synchronous = OFF")
         ((session_no, session_id),) = connection.execute("SELECT session_no, session_id FROM sessions").fetchall()
         (_, last_seq) = connection.execute(LAST[session_no % LANES], key_range(session_no)).fetchone()
-        rows = _Rows(session_no, session_id, last_seq)
+        rows = Rows(session_no, session_id, last_seq)
         while rows.last_seq < events and time.monotonic() < deadline:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(INSERT[session_no % LANES], rows.next(events))
@@ -51,7 +51,7 @@ def fill(journal: Path, events: int, seconds: float) -> tuple[str, int]:
     return session_id, rows.last_seq
 
 
-class _Rows:
+class Rows:
     """The batches that come next in a session."""
 
     def __init__(self, session_no: int, session_id: str, last_seq: int) -> None:

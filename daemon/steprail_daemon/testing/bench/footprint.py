@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
-_PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
+#: The first line of a mapping in `smaps`: addresses, rights, offset, device, inode, and the file if there is one.
+_MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+\s*(.*)")
 
 
 class Footprint(msgspec.Struct, frozen=True):
-    """What processes hold together. `memory` is their proportional set size in KiB: shared pages count in parts."""
+    """What processes hold together.
+
+    `memory` is in KiB what the sum of their proportional set sizes (PSS) would be if nobody else mapped the same files:
+    a page that they share counts once. Their real PSS depends on what else runs, the bench itself not the least.
+    """
 
     memory: int
     threads: int
@@ -45,12 +50,28 @@ def fine_cpu_seconds(pid: int) -> float:
 def footprint(pids: Iterable[int]) -> Footprint:
     """Add up what processes hold."""
     memory = threads = descriptors = 0
+    shared: dict[str, int] = {}
     for pid in pids:
+        of_files: dict[str, int] = {}
+        for file, resident, anonymous in _mappings(pid):
+            memory += anonymous
+            of_files[file] = of_files.get(file, 0) + resident - anonymous
+        for file, size in of_files.items():
+            shared[file] = max(shared.get(file, 0), size)
         process = Path(f"/proc/{pid}")
-        found = _PSS.search((process / "smaps_rollup").read_text())
-        if found is None:
-            raise RuntimeError(f"the kernel tells no proportional set size of process {pid}")
-        memory += int(found[1])
         threads += len(list((process / "task").iterdir()))
         descriptors += len(list((process / "fd").iterdir()))
-    return Footprint(memory, threads, descriptors)
+    return Footprint(memory + sum(shared.values()), threads, descriptors)
+
+
+def _mappings(pid: int) -> Iterator[tuple[str, int, int]]:
+    """Give the file of each mapping, empty for none, its resident pages and those of them that are not the file's."""
+    file, resident = "", 0
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        found = _MAPPING.fullmatch(line)
+        if found:
+            file = found[1]
+        elif line.startswith("Rss:"):
+            resident = int(line.split()[1])
+        elif line.startswith("Anonymous:"):
+            yield file, resident, int(line.split()[1])

@@ -48,7 +48,7 @@ class HistoryBench:
             for number in range(size.rounds):
                 self._say(f"history: round {number + 1} of {size.rounds}")
                 for name, rig, last_seq in ((_SHORT_NAME, short, SHORT), (_LONG_NAME, long, events)):
-                    waits = rig.steps(size.steps, 0)
+                    waits = rig.steps(size.steps // 2, 0)
                     self._note(f"commit {name}", [wait / 1000 for wait in waits[int(len(waits) * WARM_UP) :]])
                     cursors = [self._random.randrange(last_seq - _LEFT) for _ in range(size.resumes)]
                     self._note(f"resume {name}", [rig.resume(cursor) * 1e6 for cursor in cursors])

@@ -7,6 +7,7 @@ is theirs and is not counted. The first sessions are made before anything is mea
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +30,8 @@ _DESCRIPTORS = Goal(4.0, None, Better.LOWER)
 _CPU = Goal(1.0, None, Better.LOWER)
 _AT_REST = Goal(80.0, 60.0, Better.LOWER)
 
-_IDLE_SH = Path(__file__).with_name("idle.sh")
+#: The agent.
+IDLE_SH = Path(__file__).with_name("idle.sh")
 _AGENT = "idle"
 
 
@@ -42,29 +44,37 @@ class IdleBench:
         self._say = say
         self._figures = Figures()
 
-    def rows(self, wanted: frozenset[str]) -> list[Row]:
-        """Measure, rest first; sessions only if a row that is wanted is about them."""
+    def rows(self, *, sessions: bool, meanwhile: Callable[[], list[Row]]) -> list[Row]:
+        """Measure, rest first, and then what is about idle sessions, if that is wanted.
+
+        Between the start of the sessions and the measurement of them `meanwhile` is done, and its rows are added.
+        """
         note = self._figures.note
-        with serving(self._directory / "idle", agents={_AGENT: ("claude", ("/bin/sh", str(_IDLE_SH)))}) as rig:
+        with serving(self._directory / "idle", agents={_AGENT: ("claude", ("/bin/sh", str(IDLE_SH)))}) as rig:
             self._say("idle: at rest")
             rig.wait_probed()
             rest = footprint(rig.processes())
             note("memory at rest", rest.memory / 1024)
-            rows = [
-                self._figures.row("11", "daemon at rest, all processes, PSS", "MiB", "memory at rest", "", _AT_REST)
-            ]
-            if wanted & {"8", "9"}:
+            row = self._figures.row
+            rows = [row("11", "daemon at rest, all processes, PSS if alone", "MiB", "memory at rest", "", _AT_REST)]
+            if sessions:
                 cpu_at_rest = self._cpu_percent(rig)
                 note("CPU at rest", cpu_at_rest)
-                rows += self._of_sessions(rig, cpu_at_rest)
+                rows += self._of_sessions(rig, cpu_at_rest, meanwhile)
+            else:
+                rows += meanwhile()
         return rows
 
-    def _of_sessions(self, rig: Rig, cpu_at_rest: float) -> list[Row]:
+    def _of_sessions(self, rig: Rig, cpu_at_rest: float, meanwhile: Callable[[], list[Row]]) -> list[Row]:
         count, note, row = self._size.idle_sessions, self._figures.note, self._figures.row
         self._make(rig, WARM_UP)
         before = footprint(rig.processes())
         self._say(f"idle: {count} sessions")
         self._make(rig, count)
+        # What their start left to be done is not what idle ones cost.
+        settled = time.monotonic() + self._size.idle_seconds
+        others = meanwhile()
+        threading.Event().wait(max(0.0, settled - time.monotonic()))
         after = footprint(rig.processes())
         note("memory", (after.memory - before.memory) / count)
         note("threads", (after.threads - before.threads) / count)
@@ -73,6 +83,7 @@ class IdleBench:
         note("CPU", cpu_at_rest + per_session * MANY)
         name = f"an idle session, of {count}"
         return [
+            *others,
             row("8", f"{name}: memory, PSS", "KiB", "memory", "", _MEMORY),
             row("8 threads", f"{name}: threads", "threads", "threads", "", _THREADS),
             row("8 fds", f"{name}: descriptors", "fds", "descriptors", "", _DESCRIPTORS),

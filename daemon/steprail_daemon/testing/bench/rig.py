@@ -70,6 +70,7 @@ class Rig:
         self._parent = parent
         self._sessions = sessions_pb2_grpc.SessionServiceStub(channel)
         self._runs = runs_pb2_grpc.RunServiceStub(channel)
+        self._watch_bytes: Any = channel.unary_stream("/steprail.v1.SessionService/WatchSession")
         self._agents = agents_pb2_grpc.AgentServiceStub(channel)
         self._session_id = session_id
         self._epoch = ""
@@ -220,17 +221,21 @@ class Rig:
     def resume(self, after_seq: int) -> float:
         """Follow the session from a cursor until the first events came; gives how long that took, in seconds.
 
+        What the client does to decode them is left out.
+
         Raises:
             RuntimeError: others than those after the cursor came.
         """
         epoch = self._epoch or self.session().epoch
         self._epoch = epoch
         begun = time.monotonic()
-        watch = self._watch(self.session_id, after_seq, epoch)
+        request = sessions_pb2.WatchSessionRequest(session_id=self.session_id, after_seq=after_seq, epoch=epoch)
+        watch = self._watch_bytes(request.SerializeToString(), timeout=PATIENCE)
         try:
-            for response in watch:
+            for message in watch:
+                seconds = time.monotonic() - begun
+                response = sessions_pb2.WatchSessionResponse.FromString(message)
                 if response.events:
-                    seconds = time.monotonic() - begun
                     if response.events[0].seq != after_seq + 1:
                         raise RuntimeError(f"event {response.events[0].seq} came after the cursor {after_seq}")
                     return seconds

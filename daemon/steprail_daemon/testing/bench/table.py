@@ -25,9 +25,7 @@ class Better(Enum):
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """What a ratio, or the figure of a row without a limit, has to reach (`target`), and what would be better still
-    (`stretch`; None: nothing is asked).
-    """
+    """What is judged of a row has to reach `target`; better still would be `stretch` (None: nothing is asked)."""
 
     target: float
     stretch: float | None
