@@ -94,6 +94,11 @@ _MAX_PATH = 4096
 _MAX_CEL = 2048
 _MAX_REASON = 4096
 
+#: Paths of one call that are looked at; each costs a look at the disk.
+MAX_PATHS = 256
+#: Stands for the rest of them: a path that no glob allows, as it lies nowhere.
+TOO_MANY = "/dev/null/more"
+
 #: Names under which agents pass a command, and paths, in the arguments of their tools.
 _COMMAND_KEYS = ("command", "cmd", "script")
 _PATH_KEYS = ("file_path", "path", "notebook_path", "filePath", "absolute_path", "directory", "dir", "paths", "files")
@@ -216,6 +221,9 @@ def subject(arguments_json: str) -> tuple[str | None, tuple[str, ...]]:
         value = arguments.get(key)
         found = value if isinstance(value, list) else [value]
         paths += [path for path in found if isinstance(path, str) and path]
+    if len(paths) > MAX_PATHS:
+        # More than a rule would be asked about: no path is under the session's directory then.
+        return command, (*paths[:MAX_PATHS], TOO_MANY)
     return command, tuple(dict.fromkeys(paths))
 
 

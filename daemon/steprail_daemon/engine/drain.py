@@ -8,6 +8,7 @@ are queued stay for the next start.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable
 
@@ -22,6 +23,8 @@ from steprail_daemon.engine.facade import DrainPhase, DrainView
 from steprail_daemon.engine.registry import Registry
 from steprail_daemon.engine.runner import SessionRunner
 from steprail_daemon.engine.world import World
+
+log = logging.getLogger("steprail.engine")
 
 _REASON = "the daemon is draining"
 #: A run's end is published, so this only bounds a wait that the event ends.
@@ -107,13 +110,16 @@ class Drain:
         self._view = replace(self._view, phase=DrainPhase.SHUTTING_DOWN)
 
     def _tell_all(self, event: RunEvent) -> None:
+        """Tell every live run. One that cannot be told, as nothing can be recorded, is ended with the window at last."""
         for runner in self._engine.runners():
             if runner.run is not None:
                 try:
                     runner.tell(runner.run.view.run_id, event)
-                except StepRailError:
-                    # Nothing can be recorded: there is nobody to tell, and the ladder ends the process all the same.
-                    runner.host.end()
+                except StepRailError as error:
+                    log.warning("%s could not be told of the drain: %s", runner.view.session_id, error.message)
+                    if isinstance(event, AbortRequested):
+                        # The ladder ends the process all the same.
+                        runner.host.end()
 
     async def _until_idle(self, deadline_at: int, hurry: asyncio.Event) -> None:
         """Wait until no run is live, until `hurry`, or until `deadline_at`."""

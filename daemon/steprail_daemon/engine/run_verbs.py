@@ -337,12 +337,14 @@ class RunVerbs(Registry):
         """See `Facade`."""
         runner = self._runner_of_run(caller, run_id)
         view = runner.places[run_id].view
-        deadline = self._world.clock.now() + timeout_ns
+        # The loop's clock: the machine's may be set while somebody waits.
+        now = self._world.loop.time
+        deadline = now() + timeout_ns / 1e9
         while runner.ledger.stalled or not (view.ended or (attention and view.needs_attention)):
-            left = deadline - self._world.clock.now()
+            left = deadline - now()
             if left <= 0:
                 break
-            await runner.feed.wait(left)
+            await runner.feed.wait(int(left * 1e9))
         return self.get_run(caller, run_id)
 
 

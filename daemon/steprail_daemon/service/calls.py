@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from asyncio import CancelledError
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -145,7 +146,8 @@ class _Errand:
             future = self._coroutine.send(None)
         except StopIteration:
             pass
-        except grpc.aio.BaseError:
+        except (grpc.aio.BaseError, CancelledError):
+            # Whoever cancels a write has given the call up; this is no task that could pass it on.
             error = Disconnected()
         except Exception as other:  # noqa: BLE001 - it is raised where the call is served
             error = other

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from steprail_daemon.core.model import PermissionAction, PermissionMode, PermissionRule, ToolKind
-from steprail_daemon.core.policy import Policy, ToolAsk, canonical, expressions_of, judge, problem, subject
+from steprail_daemon.core.policy import MAX_PATHS, Policy, ToolAsk, canonical, expressions_of, judge, problem, subject
 
 ALLOW, DENY, ASK = PermissionAction.ALLOW, PermissionAction.DENY, PermissionAction.ASK
 CWD = "/srv/app"
@@ -200,6 +201,17 @@ def test_what_a_tool_is_about_is_read_from_its_arguments(
     arguments: str, command: str | None, paths: tuple[str, ...]
 ) -> None:
     assert subject(arguments) == (command, paths)
+
+
+def test_of_very_many_paths_the_rest_lies_nowhere() -> None:
+    names = [f"src/{number}" for number in range(5_000)]
+    _, paths = subject(msgspec.json.encode({"paths": names}).decode())
+    policy = a_policy(operator=(rule(ALLOW, path="**"),))
+
+    assert len(paths) == MAX_PATHS + 1
+    resolved = tuple(path if path.startswith("/") else f"{CWD}/{path}" for path in paths)
+    assert judge(policy, an_ask(paths=resolved)).action is ASK
+    assert judge(policy, an_ask(paths=resolved[:-1])).action is ALLOW
 
 
 @pytest.mark.parametrize(
