@@ -110,7 +110,7 @@ class Drain:
         self._view = replace(self._view, phase=DrainPhase.SHUTTING_DOWN)
 
     def _tell_all(self, event: RunEvent) -> None:
-        """Tell every live run. One that cannot be told, as nothing can be recorded, is ended with the window at last."""
+        """Tell every live run. One that cannot be told, as nothing can be recorded, is ended after the window."""
         for runner in self._engine.runners():
             if runner.run is not None:
                 try:

@@ -48,10 +48,14 @@ class Rig:
         return server
 
     async def client(self) -> Client:
-        return await self._stack.enter_async_context(Client(self.address, timeout=10))
+        # The core gives a handshake up that a busy machine takes too long over; a channel that waits tries again.
+        return await self._stack.enter_async_context(Client(self.address, timeout=10, wait_for_ready=60))
 
     async def channel(self) -> grpc.aio.Channel:
-        return await self._stack.enter_async_context(grpc.aio.insecure_channel(self.address))
+        channel = await self._stack.enter_async_context(grpc.aio.insecure_channel(self.address))
+        with anyio.fail_after(60):
+            await channel.channel_ready()
+        return channel
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for what the loop has yet to do; a bound turns a hang into a failure."""
