@@ -39,7 +39,6 @@ class EventBench:
             RuntimeError: an event was lost on the way to a client or to the journal.
         """
         size = self._size
-        after_seq = 0
         with ExitStack() as stack:
             normal = stack.enter_context(serving(self._directory / "events"))
             full = stack.enter_context(serving(self._directory / "events-full", synchronous="full"))
@@ -49,8 +48,7 @@ class EventBench:
                     self._parse(write)
                     self._note_flood(f"daemon, {write}", size.events, normal.flood(size.events, write))
                 self._note_flood("daemon, FULL", size.full_events, full.flood(size.full_events, "chunk"))
-                after_seq = after_seq or self._live_fan_out(normal)
-                self._fan_out(normal, after_seq)
+                self._fan_out(normal)
             recorded = {rig.journal: rig.session().last_seq for rig in (normal, full)}
         for journal, least in recorded.items():
             self._read_back(journal, least)
@@ -73,25 +71,17 @@ class EventBench:
         self._figures.note(f"rate of {name}", count / flood.seconds)
         self._figures.note(f"CPU of {name}", flood.cpu_s / count * 1e6)
 
-    def _live_fan_out(self, rig: Rig) -> int:
-        """Measure parse, commit and delivery to many together, once; gives the cursor before what was recorded."""
+    def _fan_out(self, rig: Rig) -> None:
+        """Measure what delivery alone costs, by clients that read back what was recorded; and all of it, live."""
         size = self._size
         live = rig.flood(size.fanned_out, "chunk", size.watchers)
-        self._figures.note("live to many", live.cpu_s / (size.fanned_out * size.watchers) * 1e6)
-        self._figures.note("read back by one, beside live", self._read_back_by_one(rig))
-        return live.after_seq
-
-    def _fan_out(self, rig: Rig, after_seq: int) -> None:
-        """Measure what delivery alone costs, by clients that read back what was recorded."""
-        size = self._size
-        read_back = rig.replay(size.fanned_out, after_seq, size.watchers)
-        self._figures.note("read back by many", read_back / (size.fanned_out * size.watchers) * 1e6)
-        self._figures.note("read back by one", self._read_back_by_one(rig))
-
-    def _read_back_by_one(self, rig: Rig) -> float:
+        delivered = size.fanned_out * size.watchers
+        self._figures.note("live to many", live.cpu_s / delivered * 1e6)
+        read_back = rig.replay(size.fanned_out, live.after_seq, size.watchers)
+        self._figures.note("read back by many", read_back / delivered * 1e6)
         # A tick of the CPU clock is 10 ms, so the one reads many more events.
-        count = self._size.events
-        return rig.replay(count, 0, 1) / count * 1e6
+        read_back = rig.replay(size.events, 0, 1)
+        self._figures.note("read back by one", read_back / size.events * 1e6)
 
     def _read_back(self, journal: Path, least: int) -> None:
         """Check a journal with its daemon gone: whole, without gaps, and with every event that was seen."""
@@ -110,7 +100,5 @@ class EventBench:
             row("2", f"CPU per event, {chunks}", "us", "CPU of daemon, chunk", "CPU of read + parse, chunk", _CPU),
             row("2b", f"CPU per event, {lines}", "us", "CPU of daemon, line", "CPU of read + parse, line", _CPU),
             row("7", "CPU per delivery, 100 watchers", "us", "read back by many", "read back by one", _WATCHERS),
-            row(
-                "7b", "the same live, parse and commit included", "us", "live to many", "read back by one, beside live"
-            ),
+            row("7b", "the same live, parse and commit included", "us", "live to many", "read back by one"),
         ]

@@ -79,15 +79,16 @@ class IdleBench:
         note("memory", (after.memory - before.memory) / count)
         note("threads", (after.threads - before.threads) / count)
         note("descriptors", (after.descriptors - before.descriptors) / count)
-        per_session = (self._cpu_percent(rig) - cpu_at_rest) / (WARM_UP + count)
-        note("CPU", cpu_at_rest + per_session * MANY)
+        measured = self._cpu_percent(rig)
+        made = WARM_UP + count
+        note("CPU", measured + max(0.0, measured - cpu_at_rest) / made * (MANY - made))
         name = f"an idle session, of {count}"
         return [
             *others,
             row("8", f"{name}: memory, PSS", "KiB", "memory", "", _MEMORY),
             row("8 threads", f"{name}: threads", "threads", "threads", "", _THREADS),
             row("8 fds", f"{name}: descriptors", "fds", "descriptors", "", _DESCRIPTORS),
-            row("9", f"CPU of {MANY} idle sessions, from {WARM_UP + count}", "%", "CPU", "", _CPU),
+            row("9", f"CPU of {MANY} idle sessions, from {made}", "%", "CPU", "", _CPU),
             row("9 rest", "CPU without sessions", "%", "CPU at rest"),
         ]
 

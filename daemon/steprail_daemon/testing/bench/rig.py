@@ -326,7 +326,7 @@ def _config(directory: Path, synchronous: str, agents: Mapping[str, tuple[str, S
 version = 1
 [server]
 listen = [{json.dumps(_address(directory))}]
-workspace_roots = [{json.dumps(str(directory))}]
+workspace_roots = [{json.dumps(str(directory.parent))}]
 max_sessions = 1000
 max_processes = 1000
 [limits]
