@@ -342,7 +342,8 @@ class PermissionPolicy:
         values.text("the beginning of a command, or empty", empty=True),
         "",
         "Beginning of the command, compared word by word. A line of several commands is allowed only if each of them "
-        "begins so, and denied if any does or if it cannot be told.",
+        "begins so and no file is read or written by redirection, and denied if any may begin so, also behind `env`, "
+        "`sudo`, `xargs` and the like, or if it cannot be told. It looks at words: it is no sandbox.",
     )
     path: str = _key(
         values.text("a glob over paths, or empty", empty=True),

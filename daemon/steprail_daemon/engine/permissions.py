@@ -15,6 +15,12 @@ from steprail_daemon.core.stops.expressions import Evaluation, ExpressionOutcome
 from steprail_daemon.core.views import SessionView
 from steprail_daemon.engine.world import World
 
+#: Paths of one call that are looked at, and the longest that Linux takes, in bytes (PATH_MAX with its end).
+_MAX_PATHS = 1024
+_MAX_PATH = 4095
+#: Stands for a path that no file can have; it lies under no session's directory.
+_NO_PATH = "/dev/null/none"
+
 
 class PermissionDesk:
     """Rules on the asks of one session. An ask whose rules have expressions is ruled on once those are evaluated."""
@@ -53,15 +59,16 @@ class PermissionDesk:
         )
 
     def _ask(self, event: PermissionAsked) -> ToolAsk:
-        command, paths = policy.subject(event.arguments_json)
+        subject = policy.subject(event.arguments_json)
         cwd = self._view.cwd
         return ToolAsk(
             tool=event.tool,
             tool_kind=event.tool_kind,
             arguments_json=event.arguments_json,
             cwd=cwd,
-            command=command,
-            paths=tuple([_resolved(path, cwd) for path in paths]),
+            command=subject.command,
+            paths=tuple([_resolved(path, cwd) for path in subject.paths[:_MAX_PATHS]]),
+            told=subject.told and len(subject.paths) <= _MAX_PATHS,
         )
 
 
@@ -84,8 +91,10 @@ def _held(result: ExpressionResult) -> bool | None:
 
 def _resolved(path: str, cwd: str) -> str:
     """Give a path as the agent's tool would find it, symlinks resolved; what does not exist yet by its directory."""
+    if len(path) > _MAX_PATH:
+        return _NO_PATH
     try:
         return os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118  names from agents
     except (OSError, ValueError):
         # A name that no file can have is no name of a file under the session's directory either.
-        return "/dev/null/" + path.replace("\0", "")
+        return _NO_PATH
