@@ -217,6 +217,11 @@ class FeedSubscription:
         """Cursor: the last event given or passed over."""
         return self._seq
 
+    @property
+    def deleted(self) -> bool:
+        """Whether the session is gone."""
+        return bool(self._feed.deleted)
+
     async def next(self, timeout_ns: int) -> Slice | None:
         """Give what comes next; see `engine.facade.Subscription.next`."""
         found = self.take()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from steprail_daemon.core.errors import NotFound, OutOfRange
 from steprail_daemon.engine.arrivals import Arrivals
 from steprail_daemon.engine.broker import FeedSubscription
 from steprail_daemon.engine.facade import Cursor, Slice
@@ -63,7 +64,15 @@ class FanIn:
                 self._follow(runner, runner.feed.earliest_seq() - 1)
         for session_id in list(self._order):
             subscription = self._followed[session_id]
-            found = subscription.take()
+            try:
+                found = subscription.take()
+            except NotFound:
+                # It was deleted before all of it was given: nothing more of it can come, and the others go on.
+                found = None
+            except OutOfRange as error:
+                raise of_session(error, session_id) from None
+            if found is None and subscription.deleted:
+                self._forget(session_id)
             if found is not None and self._kinds:
                 found = found.only(self._kinds)
             if found is not None:
@@ -72,6 +81,10 @@ class FanIn:
                 self._order.append(session_id)
                 return found
         return None
+
+    def _forget(self, session_id: str) -> None:
+        self._followed.pop(session_id).close()
+        self._order.remove(session_id)
 
     def cursors(self) -> list[Cursor]:
         """Give the place in each session that is followed."""
@@ -87,3 +100,10 @@ class FanIn:
             subscription.close()
         self._followed.clear()
         self._order.clear()
+
+
+def of_session(error: OutOfRange, session_id: str) -> OutOfRange:
+    """Give the error of a cursor among several with its session."""
+    told = OutOfRange(error.reason, f"session {session_id}: {error.message}", session_id=session_id)
+    told.metadata.update(error.metadata)
+    return told
