@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from steprail_daemon.core import policy
+from steprail_daemon.core.errors import Denied
 from steprail_daemon.core.events import PermissionAsked
+from steprail_daemon.core.model import Permission, PermissionAction, PermissionAlternative
 from steprail_daemon.core.policy import Policy, ToolAsk
 from steprail_daemon.core.stops.expression_view import PermissionView
 from steprail_daemon.core.stops.expressions import Evaluation, ExpressionOutcome, ExpressionResult
@@ -34,7 +37,7 @@ class PermissionDesk:
     def rule(self, event: PermissionAsked, later: Callable[[PermissionAsked], None]) -> PermissionAsked | None:
         """Give the ask with its ruling; None if that takes a while, then `later` is called with it, in any case."""
         how = self._policy()
-        ask = self._ask(event)
+        ask = self._ask(event, event.arguments_json)
         sources = policy.expressions_of(how)
         if not sources:
             return replace(event, ruling=policy.judge(how, ask))
@@ -47,6 +50,21 @@ class PermissionDesk:
         self._world.start_task(evaluate, f"rule on a permission of {self._view.session_id}")
         return None
 
+    def require_allowed(self, permission: Permission, alternative: PermissionAlternative) -> None:
+        """See that what a person gives in place of a call is not what policy denies.
+
+        An expression is not evaluated for that: a rule that denies by one holds.
+
+        Raises:
+            Denied: FORBIDDEN.
+        """
+        arguments = alternative.arguments_json
+        if arguments is None:
+            arguments = msgspec.json.encode({"command": alternative.command or ""}).decode()
+        ruling = policy.judge(self._policy(), self._ask(permission, arguments))
+        if ruling.action is PermissionAction.DENY:
+            raise Denied("FORBIDDEN", f"alternative is denied: {ruling.reason}")
+
     def _policy(self) -> Policy:
         view = self._view
         return Policy(
@@ -58,13 +76,13 @@ class PermissionDesk:
             disallowed_tools=view.disallowed_tools,
         )
 
-    def _ask(self, event: PermissionAsked) -> ToolAsk:
-        subject = policy.subject(event.arguments_json)
+    def _ask(self, asked: PermissionAsked | Permission, arguments_json: str) -> ToolAsk:
+        subject = policy.subject(arguments_json)
         cwd = self._view.cwd
         return ToolAsk(
-            tool=event.tool,
-            tool_kind=event.tool_kind,
-            arguments_json=event.arguments_json,
+            tool=asked.tool,
+            tool_kind=asked.tool_kind,
+            arguments_json=arguments_json,
             cwd=cwd,
             command=subject.command,
             paths=tuple([_resolved(path, cwd) for path in subject.paths[:_MAX_PATHS]]),
