@@ -335,7 +335,8 @@ class PermissionPolicy:
     tool: str = _key(
         values.text("a glob over names of tools, or empty", empty=True),
         "",
-        "Glob over the agent's name of the tool: `*` any characters, `?` one.",
+        "Glob over the agent's name of the tool: `*` any characters, `?` one. An entry is heard where the agent asks "
+        "for leave: what an agent does without asking, which is reading files with most of them, none denies.",
         sample='"read_*"',
     )
     command_prefix: str = _key(
