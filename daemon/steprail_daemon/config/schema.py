@@ -335,14 +335,16 @@ class PermissionPolicy:
     tool: str = _key(
         values.text("a glob over names of tools, or empty", empty=True),
         "",
-        "Glob over the agent's name of the tool: `*` any characters, `?` one.",
+        "Glob over the agent's name of the tool: `*` any characters, `?` one. An entry is heard where the agent asks "
+        "for leave: what an agent does without asking, which is reading files with most of them, none denies.",
         sample='"read_*"',
     )
     command_prefix: str = _key(
         values.text("the beginning of a command, or empty", empty=True),
         "",
         "Beginning of the command, compared word by word. A line of several commands is allowed only if each of them "
-        "begins so, and denied if any does or if it cannot be told.",
+        "begins so and no file is read or written by redirection, and denied if any may begin so, also behind `env`, "
+        "`sudo`, `xargs` and the like, or if it cannot be told. It looks at words: it is no sandbox.",
     )
     path: str = _key(
         values.text("a glob over paths, or empty", empty=True),

@@ -36,7 +36,7 @@ class Ruling(msgspec.Struct, frozen=True):
 class ToolAsk(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked leave for. `paths` are absolute with symlinks resolved, `cwd` the session's directory likewise.
 
-    `command` is None for a tool that runs none.
+    `command` is None for a tool that runs none. `told` is false if the arguments do not tell: they cannot be read.
     """
 
     tool: str
@@ -45,6 +45,18 @@ class ToolAsk(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     command: str | None = None
     paths: tuple[str, ...] = ()
+    told: bool = True
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """What a tool's arguments tell: the command it runs, if any, and paths as the agent wrote them.
+
+    `told` is false if they may be about a command or a path that could not be read.
+    """
+
+    command: str | None = None
+    paths: tuple[str, ...] = ()
+    told: bool = True
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,11 +105,6 @@ _MAX_COMMAND = 4096
 _MAX_PATH = 4096
 _MAX_CEL = 2048
 _MAX_REASON = 4096
-
-#: Paths of one call that are looked at; each costs a look at the disk.
-MAX_PATHS = 256
-#: Stands for the rest of them: a path that no glob allows, as it lies nowhere.
-TOO_MANY = "/dev/null/more"
 
 #: Names under which agents pass a command, and paths, in the arguments of their tools.
 _COMMAND_KEYS = ("command", "cmd", "script")
@@ -166,6 +173,8 @@ def _all_inside(ask: ToolAsk) -> bool:
 def _matches(rule: PermissionRule, ask: ToolAsk, results: Mapping[str, bool | None]) -> bool:
     if rule.tool and not name_matches(rule.tool, ask.tool):
         return False
+    if not ask.told and (rule.command_prefix or rule.path):
+        return rule.action is _DENY
     if rule.command_prefix and not _command_matches(rule, ask.command):
         return False
     if rule.path and not _path_matches(rule, ask):
@@ -180,11 +189,10 @@ def _command_matches(rule: PermissionRule, command: str | None) -> bool:
     if command is None:
         return False
     line = shell.split(command)
-    prefix = tuple(shell.split(rule.command_prefix).commands[0])
+    prefix = shell.split(rule.command_prefix).commands[0]
     if rule.action is _DENY:
-        found = any(shell.begins_with(shell.without_assignments(one), prefix) for one in line.commands)
-        return found or not line.clear
-    return line.clear and all(shell.begins_with(one, prefix) for one in line.commands)
+        return not line.clear or any(shell.may_begin_with(one, prefix) for one in line.commands)
+    return line.clear and not line.redirected and all(shell.begins_with(one, prefix) for one in line.commands)
 
 
 def _path_matches(rule: PermissionRule, ask: ToolAsk) -> bool:
@@ -210,26 +218,29 @@ def _relative(path: str, cwd: str) -> str | None:
 # --- what a tool's arguments tell -----------------------------------------------------------------------------------
 
 
-def subject(arguments_json: str) -> tuple[str | None, tuple[str, ...]]:
-    """Give the command and the paths in a tool's arguments, by the names that agents give them; as the agent wrote."""
-    arguments = _parsed(arguments_json)
+def subject(arguments_json: str) -> Subject:
+    """Give the command and the paths in a tool's arguments, by the names that agents give them."""
+    arguments = _parsed(arguments_json or "{}")
     if not isinstance(arguments, dict):
-        return None, ()
-    command = next((_command(arguments[key]) for key in _COMMAND_KEYS if key in arguments), None)
+        return Subject(told=False)
+    given = [arguments[key] for key in _COMMAND_KEYS if arguments.get(key) is not None]
+    command = _command(given[0], arguments.get("args")) if given else None
     paths: list[str] = []
+    readable = len(given) <= 1 and (command is not None or not given)
     for key in _PATH_KEYS:
         value = arguments.get(key)
         found = value if isinstance(value, list) else [value]
+        readable = readable and all(path is None or isinstance(path, str) for path in found)
         paths += [path for path in found if isinstance(path, str) and path]
-    if len(paths) > MAX_PATHS:
-        # More than a rule would be asked about: no path is under the session's directory then.
-        return command, (*paths[:MAX_PATHS], TOO_MANY)
-    return command, tuple(dict.fromkeys(paths))
+    return Subject(command, tuple(dict.fromkeys(paths)), readable)
 
 
-def _command(value: object) -> str | None:
+def _command(value: object, more: object) -> str | None:
+    """Give a command with the arguments that a tool takes apart from it; None if that is none."""
     if isinstance(value, str):
-        return value
+        # Some agents quote the rest and some do not: what they would run unquoted must be seen.
+        words = [value, *more] if isinstance(more, list) else [value]
+        return " ".join(words) if all(isinstance(word, str) for word in words) else None
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return " ".join(["'" + word.replace("'", "'\\''") + "'" for word in value])
     return None
@@ -268,7 +279,7 @@ def problem(rule: PermissionRule) -> str:
         return "no condition is set; accepted are tool, command_prefix, path and cel, at least one of them"
     if rule.command_prefix:
         line = shell.split(rule.command_prefix)
-        if not line.clear or len(line.commands) != 1:
+        if not line.clear or line.redirected or len(line.commands) != 1 or None in line.commands[0]:
             return f"command_prefix is {rule.command_prefix!r}; accepted is the beginning of one plain command"
     if ".." in rule.path.split("/"):
         return f"path is {rule.path!r}; accepted are globs without '..', for paths are resolved before"

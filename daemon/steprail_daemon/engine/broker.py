@@ -20,6 +20,8 @@ from steprail_daemon.journal.store import Batch, Store
 
 #: Memory that the live tail of one session may take, in bytes of wire form.
 TAIL_BYTES = 2 * 1024 * 1024
+#: So much of it is kept though everybody who follows has been given it: to look who has been costs something.
+GIVEN_TAIL_BYTES = 32 * 1024
 #: Wire form that one slice may have. A single batch may exceed it by one event.
 SLICE_BYTES = 512 * 1024
 
@@ -64,7 +66,7 @@ class Feed:
         self._store = store
         self._tail: deque[Batch] = deque()
         self._tail_bytes = 0
-        self._followers = 0
+        self._followers: set[FeedSubscription] = set()
         self._waiters: set[asyncio.Future[None]] = set()
         #: Those with a respondent.
         self.asked_at_once: list[FeedSubscription] = []
@@ -75,13 +77,21 @@ class Feed:
         if batch.closes_session:
             self.closed = True
         if self._followers and batch.kinds:
+            self._trim_tail()
             self._tail.append(batch)
             self._tail_bytes += len(batch.wire)
-            while self._tail_bytes > TAIL_BYTES and len(self._tail) > 1:
-                self._tail_bytes -= len(self._tail.popleft().wire)
         self.wake()
         if self.arrivals.followers:
             self.arrivals.bump()
+
+    def _trim_tail(self) -> None:
+        """Let go of what everybody has been given, and of what is too much."""
+        if self._tail_bytes <= GIVEN_TAIL_BYTES:
+            return
+        tail = self._tail
+        given = min(follower.last_seq for follower in self._followers)
+        while tail and (tail[0].last_seq <= given or self._tail_bytes > TAIL_BYTES):
+            self._tail_bytes -= len(tail.popleft().wire)
 
     def close(self) -> None:
         """Let everybody come to an end: nothing more will come."""
@@ -146,14 +156,14 @@ class Feed:
             timer.cancel()
             self._waiters.discard(waiter)
 
-    def follow(self) -> None:
-        """Count somebody who follows."""
-        self._followers += 1
+    def follow(self, follower: FeedSubscription) -> None:
+        """Take in somebody who follows."""
+        self._followers.add(follower)
         self.observe("watchers", 1, _NO_LABELS)
 
-    def unfollow(self) -> None:
-        """Count somebody off; the tail goes with the last one."""
-        self._followers -= 1
+    def unfollow(self, follower: FeedSubscription) -> None:
+        """Let go of somebody; the tail goes with the last one."""
+        self._followers.discard(follower)
         self.observe("watchers", -1, _NO_LABELS)
         if not self._followers:
             self._tail.clear()
@@ -200,7 +210,7 @@ class FeedSubscription:
         self._end_seq = end_seq
         self._closed = False
         self._respondent: Respondent | None = None
-        feed.follow()
+        feed.follow(self)
 
     @classmethod
     def of_session(cls, feed: Feed, after_seq: int) -> FeedSubscription:
@@ -211,6 +221,11 @@ class FeedSubscription:
     def last_seq(self) -> int:
         """Cursor: the last event given or passed over."""
         return self._seq
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the session is gone."""
+        return bool(self._feed.deleted)
 
     async def next(self, timeout_ns: int) -> Slice | None:
         """Give what comes next; see `engine.facade.Subscription.next`."""
@@ -237,7 +252,7 @@ class FeedSubscription:
             self._closed = True
             if self._respondent is not None:
                 self._feed.asked_at_once.remove(self)
-            self._feed.unfollow()
+            self._feed.unfollow(self)
 
     @property
     def ended(self) -> bool:

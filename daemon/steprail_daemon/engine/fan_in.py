@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import anyio.lowlevel
 
+from steprail_daemon.core.errors import NotFound, OutOfRange
 from steprail_daemon.engine.arrivals import Arrivals
 from steprail_daemon.engine.broker import FeedSubscription
 from steprail_daemon.engine.facade import Cursor, Slice
@@ -71,7 +72,10 @@ class FanIn:
                 self._follow(runner, runner.feed.earliest_seq() - 1)
         for session_id in list(self._order):
             subscription = self._followed[session_id]
-            found = subscription.take()
+            found = _next_of(session_id, subscription)
+            if found is None and subscription.deleted:
+                self._forget(session_id)
+                continue
             if found is not None and self._kinds:
                 found = found.only(self._kinds)
                 self._passed_over = self._passed_over or found is None
@@ -87,6 +91,10 @@ class FanIn:
                 return found
         return None
 
+    def _forget(self, session_id: str) -> None:
+        self._followed.pop(session_id).close()
+        self._order.remove(session_id)
+
     def cursors(self) -> list[Cursor]:
         """Give the place in each session that is followed."""
         return [Cursor(session_id, one.last_seq, self._epoch) for session_id, one in self._followed.items()]
@@ -101,3 +109,20 @@ class FanIn:
             subscription.close()
         self._followed.clear()
         self._order.clear()
+
+
+def of_session(error: OutOfRange, session_id: str) -> OutOfRange:
+    """Give the error of a cursor among several with its session."""
+    told = OutOfRange(error.reason, f"session {session_id}: {error.message}", session_id=session_id)
+    told.metadata.update(error.metadata)
+    return told
+
+
+def _next_of(session_id: str, subscription: FeedSubscription) -> Slice | None:
+    """Take what comes next of one session; nothing of one that was deleted before all of it was given."""
+    try:
+        return subscription.take()
+    except NotFound:
+        return None
+    except OutOfRange as error:
+        raise of_session(error, session_id) from None

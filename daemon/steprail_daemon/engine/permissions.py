@@ -5,16 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from steprail_daemon.core import policy
+from steprail_daemon.core.errors import Denied
 from steprail_daemon.core.events import PermissionAsked
+from steprail_daemon.core.model import Permission, PermissionAction, PermissionAlternative
 from steprail_daemon.core.policy import Policy, ToolAsk
 from steprail_daemon.core.stops.expression_view import PermissionView
 from steprail_daemon.core.stops.expressions import Evaluation, ExpressionOutcome, ExpressionResult
 from steprail_daemon.core.views import SessionView
 from steprail_daemon.engine.host import AgentHost
 from steprail_daemon.engine.world import World
+
+#: Paths of one call that are looked at, and the longest that Linux takes, in bytes (PATH_MAX with its end).
+_MAX_PATHS = 1024
+_MAX_PATH = 4095
+#: Stands for a path that no file can have; it lies under no session's directory.
+_NO_PATH = "/dev/null/none"
 
 
 class PermissionDesk:
@@ -30,7 +39,7 @@ class PermissionDesk:
     def rule(self, event: PermissionAsked, later: Callable[[PermissionAsked], None]) -> PermissionAsked | None:
         """Give the ask with its ruling; None if that takes a while, then `later` is called with it, in any case."""
         how = self._policy()
-        ask = self._ask(event)
+        ask = self._ask(event, event.arguments_json)
         sources = policy.expressions_of(how)
         if not sources:
             return replace(event, ruling=policy.judge(how, ask))
@@ -43,6 +52,21 @@ class PermissionDesk:
         self._world.start_task(evaluate, f"rule on a permission of {self._view.session_id}")
         return None
 
+    def require_allowed(self, permission: Permission, alternative: PermissionAlternative) -> None:
+        """See that what a person gives in place of a call is not what policy denies.
+
+        An expression is not evaluated for that: a rule that denies by one holds.
+
+        Raises:
+            Denied: FORBIDDEN.
+        """
+        arguments = alternative.arguments_json
+        if arguments is None:
+            arguments = msgspec.json.encode({"command": alternative.command or ""}).decode()
+        ruling = policy.judge(self._policy(), self._ask(permission, arguments))
+        if ruling.action is PermissionAction.DENY:
+            raise Denied("FORBIDDEN", f"alternative is denied: {ruling.reason}")
+
     def _policy(self) -> Policy:
         view = self._view
         return Policy(
@@ -54,16 +78,17 @@ class PermissionDesk:
             disallowed_tools=view.disallowed_tools,
         )
 
-    def _ask(self, event: PermissionAsked) -> ToolAsk:
-        command, paths = policy.subject(event.arguments_json)
+    def _ask(self, asked: PermissionAsked | Permission, arguments_json: str) -> ToolAsk:
+        subject = policy.subject(arguments_json)
         cwd, home = self._view.cwd, self._host.home
         return ToolAsk(
-            tool=event.tool,
-            tool_kind=event.tool_kind,
-            arguments_json=event.arguments_json,
+            tool=asked.tool,
+            tool_kind=asked.tool_kind,
+            arguments_json=arguments_json,
             cwd=cwd,
-            command=command,
-            paths=tuple([_resolved(path, cwd, home) for path in paths]),
+            command=subject.command,
+            paths=tuple([_resolved(path, cwd, home) for path in subject.paths[:_MAX_PATHS]]),
+            told=subject.told and len(subject.paths) <= _MAX_PATHS,
         )
 
 
@@ -86,6 +111,8 @@ def _held(result: ExpressionResult) -> bool | None:
 
 def _resolved(path: str, cwd: str, home: str) -> str:
     """Give a path as the agent's tool would find it, symlinks resolved; what does not exist yet by its directory."""
+    if len(path) > _MAX_PATH:
+        return _NO_PATH
     if home and (path == "~" or path.startswith("~/")):
         # The agent's home need not be the daemon's.
         path = home + path[1:]
@@ -93,4 +120,4 @@ def _resolved(path: str, cwd: str, home: str) -> str:
         return os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118  names from agents
     except (OSError, ValueError):
         # A name that no file can have is no name of a file under the session's directory either.
-        return "/dev/null/" + path.replace("\0", "")
+        return _NO_PATH

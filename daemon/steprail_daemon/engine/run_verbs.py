@@ -253,7 +253,9 @@ class RunVerbs(Registry):
         reason: str,
     ) -> PermissionResolved:
         """See `Facade`."""
-        self._require_live(caller, run_id, "PERMISSION_NOT_PENDING", permission_id=permission_id)
+        view = self._require_live(caller, run_id, "PERMISSION_NOT_PENDING", permission_id=permission_id)
+        if alternative is not None:
+            self._session_of_run[run_id].require_alternative(permission_id, view, alternative)
         event = PermissionAnswered(permission_id, answer, caller.name, reason, alternative)
         self._session_of_run[run_id].tell(run_id, event, self._request(caller, permission_id))
         return PermissionResolved(permission_id, answer, _CLIENT, reason, caller.name, alternative)

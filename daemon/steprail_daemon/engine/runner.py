@@ -27,7 +27,7 @@ from steprail_daemon.core.events import (
     UsageReported,
 )
 from steprail_daemon.core.failures import journal_unavailable
-from steprail_daemon.core.model import Failure, SessionState
+from steprail_daemon.core.model import Failure, PermissionAlternative, SessionState
 from steprail_daemon.core.records import (
     Fact,
     SessionCreated,
@@ -35,7 +35,7 @@ from steprail_daemon.core.records import (
     SessionUpdated,
 )
 from steprail_daemon.core.run import Run
-from steprail_daemon.core.views import SessionView
+from steprail_daemon.core.views import RunView, SessionView
 from steprail_daemon.engine.batch import BatchBuilder
 from steprail_daemon.engine.broker import Feed
 from steprail_daemon.engine.changes import Changes
@@ -94,6 +94,16 @@ class SessionRunner(Interpreting):
         builder.add_fact(SessionStateChanged(SessionState.STARTING, None))
         self.ledger.commit_or_refuse()
         self.host.start(resume=created.resumes)
+
+    def require_alternative(self, permission_id: str, run: RunView, alternative: PermissionAlternative) -> None:
+        """See that policy lets a person give this in place of a call that waits for leave; others are nobody's affair.
+
+        Raises:
+            Denied: FORBIDDEN.
+        """
+        for permission in run.pending_permissions:
+            if permission.permission_id == permission_id:
+                self._permissions.require_allowed(permission, alternative)
 
     def take_up(self) -> None:
         """Begin with the run whose turn it is, as soon as the agent is ready."""

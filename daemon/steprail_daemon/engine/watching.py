@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import anyio.lowlevel
 
-from steprail_daemon.core.errors import Invalid, NotFound
+from steprail_daemon.core.errors import Invalid, NotFound, OutOfRange
 from steprail_daemon.engine.broker import FeedSubscription
 from steprail_daemon.engine.facade import Caller, Cursor, EventFilter, EventsSubscription, Subscription
-from steprail_daemon.engine.fan_in import FanIn
+from steprail_daemon.engine.fan_in import FanIn, of_session
 from steprail_daemon.engine.refusals import journal_reads
 from steprail_daemon.engine.registry import Registry
 from steprail_daemon.engine.runner import SessionRunner
@@ -42,7 +42,10 @@ class Watching(Registry):
         places: dict[str, int] = {}
         for cursor in cursors:
             runner = self._runner(caller, cursor.session_id)
-            earliest = self._check_cursor(runner, cursor.after_seq, cursor.epoch)
+            try:
+                earliest = self._check_cursor(runner, cursor.after_seq, cursor.epoch)
+            except OutOfRange as error:
+                raise of_session(error, cursor.session_id) from None
             places[cursor.session_id] = max(cursor.after_seq, earliest - 1)
         return FanIn(
             self._world.store.epoch,

@@ -3,7 +3,8 @@
 It runs on threads of its own, so that a loop that is busy, or stuck, does not keep a probe waiting. It asks nobody who
 they are and says nothing of sessions, runs or contents; whoever binds it beyond loopback opens that to the network.
 
-Every wait is bounded: a request has some seconds in all, and beyond `MOST_REQUESTS` at one time it is refused.
+Every wait is bounded: a request has some seconds in all. Beyond `MOST_REQUESTS` at one time the oldest is cut off for a
+new one, so that clients which only stay connected do not keep a probe out; it is refused if they all are new.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from steprail_daemon.observability.pulse import Health
 
 MOST_REQUESTS: Final = 8
 REQUEST_SECONDS: Final = 10.0
+#: A request that took so long already gives way to a new one where there are too many.
+PATIENT_SECONDS: Final = 1.0
 #: How often it is looked whether to end, and which requests take too long.
 LOOK_SECONDS: Final = 0.5
 
@@ -99,7 +102,7 @@ class _Server(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread, unless too many do already."""
         with self._lock:
-            full = len(self._since) >= MOST_REQUESTS
+            full = len(self._since) >= MOST_REQUESTS and not self._make_room()
             if not full:
                 self._since[request] = time.monotonic()
         if full:
@@ -109,6 +112,16 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
         else:
             super().process_request(request, client_address)
+
+    def _make_room(self) -> bool:
+        """Cut off the oldest request, if it had its time."""
+        oldest = min(self._since, key=lambda request: self._since[request])
+        if time.monotonic() - self._since[oldest] < PATIENT_SECONDS:
+            return False
+        del self._since[oldest]
+        with contextlib.suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)
+        return True
 
     def shutdown_request(self, request: Any) -> None:
         """Note that a request is over."""

@@ -102,6 +102,17 @@ def test_more_requests_than_it_has_threads_for_are_refused_at_once(stand: Stand)
         assert late.makefile("rb").readline().split()[1] == b"503"
 
 
+def test_those_who_only_stay_connected_do_not_keep_a_probe_out(stand: Stand) -> None:
+    with ExitStack() as stack:
+        idle = [stack.enter_context(stand.connect()) for _ in range(MOST_REQUESTS)]
+        for client in idle:
+            client.sendall(b"GET /livez")
+        deadline = time.monotonic() + WAIT
+        while stand.get("/livez")[0] != 200:
+            assert time.monotonic() < deadline
+        assert idle[0].recv(1) == b""
+
+
 def test_a_request_that_takes_too_long_is_cut_off() -> None:
     stand = Stand(request_seconds=0.1)
     try:

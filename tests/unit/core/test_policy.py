@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from steprail_daemon.core.model import PermissionAction, PermissionMode, PermissionRule, ToolKind
-from steprail_daemon.core.policy import MAX_PATHS, Policy, ToolAsk, canonical, expressions_of, judge, problem, subject
+from steprail_daemon.core.policy import Policy, Subject, ToolAsk, canonical, expressions_of, judge, problem, subject
 
 ALLOW, DENY, ASK = PermissionAction.ALLOW, PermissionAction.DENY, PermissionAction.ASK
 CWD = "/srv/app"
@@ -127,6 +126,15 @@ def test_tools_the_session_does_not_use_are_denied() -> None:
         (ALLOW, "npm test && rm x", False),
         (ALLOW, "npm test $(rm x)", False),
         (ALLOW, "A=1 npm test", False),
+        (ALLOW, "npm test # '\nrm x\n# '", False),
+        (ALLOW, "npm test $'\\'' ; rm x #'", False),
+        (ALLOW, "npm test > ~/.bashrc", False),
+        (ALLOW, "npm test 2>&1", True),
+        (ALLOW, "npm $x", False),
+        (DENY, "npm \\\n test", True),
+        (DENY, "npm $x", True),
+        (DENY, "sudo npm test", True),
+        (DENY, ">out npm test", True),
         (ALLOW, None, False),
         (DENY, "ls; npm test", True),
         (DENY, "A=1 npm test", True),
@@ -191,27 +199,39 @@ def test_all_conditions_of_a_rule_must_hold() -> None:
         ('{"command":"ls -l"}', "ls -l", ()),
         ('{"cmd":["ls","it\'s"]}', "'ls' 'it'\\''s'", ()),
         ('{"file_path":"a","path":"b","paths":["c","a"]}', None, ("a", "b", "c")),
-        ('{"command":7,"path":""}', None, ()),
-        ("[1]", None, ()),
-        ("no json", None, ()),
-        ("\ud800", None, ()),
+        ('{"command":"git","args":["push","; rm"]}', "git push ; rm", ()),
+        ('{"path":""}', None, ()),
+        ("", None, ()),
     ],
 )
 def test_what_a_tool_is_about_is_read_from_its_arguments(
     arguments: str, command: str | None, paths: tuple[str, ...]
 ) -> None:
-    assert subject(arguments) == (command, paths)
+    assert subject(arguments) == Subject(command, paths)
 
 
-def test_of_very_many_paths_the_rest_lies_nowhere() -> None:
-    names = [f"src/{number}" for number in range(5_000)]
-    _, paths = subject(msgspec.json.encode({"paths": names}).decode())
-    policy = a_policy(operator=(rule(ALLOW, path="**"),))
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "[1]",
+        "no json",
+        "\ud800",
+        '{"command":7}',
+        '{"command":"ls","cmd":"rm"}',
+        '{"command":"rm","args":[1]}',
+        '{"paths":[{"path":"a"}]}',
+        '{"command":"rm","timeout":1e999}',
+        '{"command":"rm \\ud800"}',
+        '{"command":"rm","more":' + "[" * 3000 + "]" * 3000 + "}",
+    ],
+)
+def test_arguments_that_cannot_be_read_are_denied_by_a_rule_that_denies_and_allowed_by_none(arguments: str) -> None:
+    told = subject(arguments)
+    ask = an_ask(command=told.command, paths=told.paths, told=told.told)
 
-    assert len(paths) == MAX_PATHS + 1
-    resolved = tuple(path if path.startswith("/") else f"{CWD}/{path}" for path in paths)
-    assert judge(policy, an_ask(paths=resolved)).action is ASK
-    assert judge(policy, an_ask(paths=resolved[:-1])).action is ALLOW
+    for condition in ({"command_prefix": "rm"}, {"path": "/etc/**"}):
+        assert judge(a_policy(PermissionMode.BYPASS, operator=(rule(DENY, **condition),)), ask).action is DENY
+        assert judge(a_policy(operator=(rule(ALLOW, **condition),)), ask).action is ASK
 
 
 @pytest.mark.parametrize(
@@ -220,6 +240,7 @@ def test_of_very_many_paths_the_rest_lies_nowhere() -> None:
         (rule(ALLOW), "no condition is set; accepted are tool, command_prefix, path and cel"),
         (rule(ALLOW, tool="x" * 257), "tool has 257 bytes; accepted are at most 256"),
         (rule(ALLOW, command_prefix="a && b"), "command_prefix is 'a && b'; accepted is the beginning of one plain"),
+        (rule(ALLOW, command_prefix="ls *"), "command_prefix is 'ls *'; accepted is the beginning of one plain"),
         (rule(ALLOW, path="../x"), "path is '../x'; accepted are globs without '..'"),
         (rule(ALLOW, tool="x", reason="é" * 2049), "reason has 4098 bytes; accepted are at most 4096"),
     ],

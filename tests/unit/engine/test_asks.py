@@ -13,6 +13,7 @@ from steprail_daemon.core.model import (
     SECOND,
     Permission,
     PermissionAction,
+    PermissionAlternative,
     PermissionAnswer,
     PermissionMode,
     PermissionRule,
@@ -83,6 +84,35 @@ async def test_what_policy_does_not_settle_waits_for_somebody_and_goes_on_with_t
         bodies = [event.WhichOneof("body") for event in stage.events(session_id)]
         assert bodies.count("permission_requested") == 2
         assert bodies.count("permission_resolved") == 2
+
+
+async def test_what_is_given_in_place_of_a_call_is_ruled_on_like_a_call(tmp_path: Path) -> None:
+    rules = (PermissionRule(action=DENY, command_prefix="rm"),)
+    async with engine_stage(tmp_path, permission_rules=rules) as stage:
+        _, run_id, process = await asking(stage)
+        process.ask_permission("Bash", {"command": "make"}, "ask-1")
+        permission = only_pending(stage).item
+        assert isinstance(permission, Permission)
+
+        def answer(alternative: PermissionAlternative) -> None:
+            stage.engine.answer_permission(
+                LOCAL,
+                run_id,
+                permission.permission_id,
+                PermissionAnswer.ALLOW_ONCE,
+                alternative=alternative,
+                reason="",
+            )
+
+        for denied in (
+            PermissionAlternative(command="rm -r ."),
+            PermissionAlternative(arguments_json='{"command":"sudo rm -r ."}'),
+        ):
+            with pytest.raises(Denied, match="FORBIDDEN: alternative is denied"):
+                answer(denied)
+        assert "ask-1" not in process.answers()
+        answer(PermissionAlternative(command="make -n"))
+        assert behaviour(process, "ask-1") == "allow"
 
 
 async def test_nobody_answers_and_it_is_denied_in_time(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from steprail_daemon.core.model import PendingDecision
 from steprail_daemon.engine.arrivals import Arrivals
-from steprail_daemon.engine.broker import SLICE_BYTES, TAIL_BYTES, Feed, FeedSubscription
+from steprail_daemon.engine.broker import GIVEN_TAIL_BYTES, SLICE_BYTES, TAIL_BYTES, Feed, FeedSubscription
 from steprail_daemon.journal.memory import MemoryStore
 from steprail_daemon.journal.store import Batch
 
@@ -162,6 +162,22 @@ async def test_nothing_is_kept_for_a_session_that_nobody_follows() -> None:
     reader.close()
     author.write(1)
     assert not author.feed._tail
+
+
+@pytest.mark.anyio
+async def test_what_everybody_has_been_given_is_not_kept_in_memory() -> None:
+    author = Author()
+    author.write(1)
+    ahead, behind = author.follow(1), author.follow(1)
+    size = 16 * 1024
+    for _ in range(TAIL_BYTES // size):
+        author.write(1, size=size)
+        await read(ahead)
+    assert author.feed._tail_bytes > TAIL_BYTES // 2
+    assert await read(behind) == list(range(2, author.feed.last_seq + 1))
+    author.write(1, size=size)
+    assert author.feed._tail_bytes <= GIVEN_TAIL_BYTES + size
+    assert await read(ahead) == await read(behind) == [author.feed.last_seq]
 
 
 @pytest.mark.anyio

@@ -208,7 +208,7 @@ async def test_a_session_that_is_closed_is_given_to_its_end_and_then_left(tmp_pa
             seqs += [event.seq for event in _events(found.wire)]
         feed = stage.runner(session_id).feed
         assert seqs == list(range(1, feed.last_seq + 1))
-        assert feed._followers == 0
+        assert not feed._followers
         assert follower.cursors() == [Cursor(session_id, feed.last_seq, stage.store.epoch)]
         follower.close()
 

@@ -10,7 +10,7 @@ from tests.unit.engine.stage import Stage, WatchedStore, engine_stage
 
 from steprail_daemon.core.errors import NotFound, OutOfRange, StepRailError, WrongState
 from steprail_daemon.core.model import SECOND, RunState, SessionState
-from steprail_daemon.engine.facade import LOCAL, ContinueRun, DeciderRequest, EventFilter, StartRun
+from steprail_daemon.engine.facade import LOCAL, ContinueRun, Cursor, DeciderRequest, EventFilter, StartRun
 from steprail_daemon.journal.store import JournalError, JournalUnusable
 
 pytestmark = pytest.mark.anyio
@@ -101,6 +101,36 @@ async def test_a_reader_of_a_session_that_is_deleted_is_told(tmp_path: Path) -> 
         with pytest.raises(NotFound, match="SESSION_NOT_FOUND") as told:
             await reader.next(SECOND)
         assert told.value.metadata == {"session_id": session_id}
+
+
+async def test_a_reader_of_all_sessions_goes_on_when_one_is_deleted_that_it_has_not_been_given_all_of(
+    tmp_path: Path,
+) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, _, _ = await two_runs(stage)
+        cursors = [Cursor(session_id, 1, stage.store.epoch)]
+        everybody = stage.engine.watch_events(LOCAL, cursors, EventFilter())
+        await stage.engine.close_session(LOCAL, session_id, force=True)
+        stage.engine.delete_session(LOCAL, session_id)
+        other, _ = await stage.session()
+        found = await everybody.next(SECOND)
+        assert found is not None
+        assert [cursor.session_id for cursor in everybody.cursors()] == [other]
+        everybody.close()
+
+
+async def test_a_reader_of_all_sessions_is_told_in_which_one_it_was_overtaken(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, first, _ = await two_runs(stage)
+        cursors = [Cursor(session_id, 1, stage.store.epoch)]
+        everybody = stage.engine.watch_events(LOCAL, cursors, EventFilter())
+        remove_first(stage, session_id, first)
+        with pytest.raises(OutOfRange, match="CURSOR_INVALID") as late:
+            await everybody.next(SECOND)
+        with pytest.raises(OutOfRange, match="CURSOR_INVALID") as later:
+            stage.engine.watch_events(LOCAL, cursors, EventFilter())
+        assert late.value.metadata["session_id"] == later.value.metadata["session_id"] == session_id
+        everybody.close()
 
 
 async def test_a_session_whose_agent_left_the_configuration_says_which_one_it_was(tmp_path: Path) -> None:
