@@ -54,6 +54,13 @@ async def a_session_of_another_tenant(scene: Scene) -> Refused:
     return theirs
 
 
+@case("RESUME_UNKNOWN", Code.NOT_FOUND, "agent_session_id", resource="agent_session")
+async def a_conversation_that_the_agent_does_not_know(scene: Scene) -> Refused:
+    found = await refused(scene.create(resume="nowhere"))
+    assert found.metadata == {"agent_session_id": "nowhere"}
+    return found
+
+
 @case("RUN_NOT_FOUND", Code.NOT_FOUND, "run_id", resource="run")
 async def no_such_run(scene: Scene) -> Refused:
     return await refused(scene.runs.GetRun(runs_pb2.GetRunRequest(run_id="run_none"), timeout=WAIT))

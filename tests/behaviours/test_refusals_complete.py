@@ -21,10 +21,6 @@ SOURCES = [
 NOT_YET = {
     "BUDGET_NOT_FOUND": "Budgets are not served: every call of BudgetService is UNIMPLEMENTED.",
     "BUDGET_EXHAUSTED": "Likewise; a configuration cannot name a budget.",
-    "RESUME_UNKNOWN": (
-        "A session is recorded before its agent is asked for the conversation, so that CreateSession cannot know: "
-        "the first run fails with RESUME_FAILED and the session is BROKEN, which is tested."
-    ),
 }
 
 REFUSED = [

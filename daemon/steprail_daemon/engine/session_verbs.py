@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import anyio
+
 from steprail_daemon.core import queue
-from steprail_daemon.core.errors import Denied, Invalid, StepRailError, WrongState
+from steprail_daemon.core.errors import Denied, Invalid, NotFound, StepRailError, WrongState
 from steprail_daemon.core.events import AbortRequested
-from steprail_daemon.core.model import SessionState
+from steprail_daemon.core.model import SECOND, SessionState
 from steprail_daemon.core.policy import problem
 from steprail_daemon.core.records import SessionCreated, SessionUpdated
 from steprail_daemon.core.replay import open_session
@@ -18,7 +20,10 @@ from steprail_daemon.engine.recovery import committed
 from steprail_daemon.engine.refusals import journal_writes
 from steprail_daemon.engine.registry import Registry
 from steprail_daemon.engine.runner import SessionRunner
+from steprail_daemon.journal.store import RequestRow
 
+#: A session's change of state is published, so this only bounds a wait that the event ends.
+_LOOK_AGAIN_NS = 5 * SECOND
 _GONE = frozenset({SessionState.CLOSED, SessionState.BROKEN})
 
 
@@ -65,9 +70,26 @@ class SessionVerbs(Registry):
         runner = SessionRunner(world, open_session(created), self._next_session_no(), {})
         runner.host.environment = environment
         self._make_room()
-        runner.open(created, self._request(caller, created.session_id))
+        # What may be refused yet is not remembered yet.
+        runner.open(created, None if request.resume else self._request(caller, created.session_id))
         self.add(runner)
+        if request.resume:
+            await self._require_conversation(runner)
         return runner.view
+
+    async def _require_conversation(self, runner: SessionRunner) -> None:
+        """Wait until the agent took its conversation up; if it does not know it, the session is gone again."""
+        with anyio.move_on_after(self._world.settings.start_timeout_ns / 1e9):
+            while runner.view.state is SessionState.STARTING:
+                await runner.feed.wait(_LOOK_AGAIN_NS)
+        view = runner.view
+        if view.state is SessionState.BROKEN:
+            self._remove(runner, None)
+            raise NotFound(
+                "RESUME_UNKNOWN",
+                f"the agent cannot take the conversation {view.agent_session_id!r} up: {view.state_reason}",
+                agent_session_id=view.agent_session_id,
+            )
 
     async def _check_permission_rules(self, request: CreateSession) -> None:
         for index, rule in enumerate(request.permission_rules):
@@ -172,7 +194,10 @@ class SessionVerbs(Registry):
                 f"session {session_id} is {runner.view.state.name}; only a closed or broken one is deleted",
                 active_run_id=runner.view.active_run_id,
             )
-        request = self._request(caller, session_id)
+        self._remove(runner, self._request(caller, session_id))
+
+    def _remove(self, runner: SessionRunner, request: RequestRow | None) -> None:
+        session_id = runner.view.session_id
         with journal_writes():
             self._world.store.delete_session(runner.session_no, request)
         if request is not None:

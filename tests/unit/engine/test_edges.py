@@ -11,6 +11,7 @@ from tests.unit.engine.stage import WatchedStore, boundary_line, engine_stage, s
 
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.model import SECOND, Decision, DecisionAction, RunState, SessionState, StepGate
+from steprail_daemon.core.views import SessionView
 from steprail_daemon.engine.facade import LOCAL, CreateSession, DeciderRequest, LimitsRequest, StartRun
 from steprail_daemon.engine.interpreting import MAX_CALLS
 from steprail_daemon.journal.store import Batch, JournalError
@@ -228,6 +229,44 @@ UNKNOWN_CONVERSATION = {
     "is_error": True,
     "errors": ["No conversation found with session ID: x"],
 }
+
+
+async def test_a_conversation_that_the_agent_never_knew_makes_no_session(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        request = CreateSession(agent="claude", cwd=str(stage.directory), resume="gone")
+        refusals: list[StepRailError] = []
+
+        async def create() -> None:
+            with pytest.raises(StepRailError, match="RESUME_UNKNOWN") as caught:
+                await stage.engine.create_session(LOCAL, request)
+            refusals.append(caught.value)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(create)
+            process = await stage.launcher.next_process()
+            assert "--resume=gone" in process.argv
+            process.say(UNKNOWN_CONVERSATION)
+            process.exit(1)
+        assert refusals[0].metadata == {"agent_session_id": "gone"}
+        assert "No conversation found" in refusals[0].message
+        assert stage.engine.list_sessions(LOCAL) == []
+
+
+async def test_a_conversation_that_the_agent_knows_is_taken_up_before_the_session_is_given(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        request = CreateSession(agent="claude", cwd=str(stage.directory), resume="known")
+        made: list[SessionView] = []
+
+        async def create() -> None:
+            made.append(await stage.engine.create_session(LOCAL, request))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(create)
+            process = await stage.launcher.next_process()
+            process.handshake()
+        assert made[0].state is SessionState.IDLE
+        with pytest.raises(StepRailError, match="AGENT_SESSION_IN_USE"):
+            await stage.engine.create_session(LOCAL, request)
 
 
 async def test_a_conversation_that_the_agent_has_lost_breaks_the_session_by_name(tmp_path: Path) -> None:

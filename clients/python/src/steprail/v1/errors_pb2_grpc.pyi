@@ -48,8 +48,8 @@ are text and not an enum, so that a client meets a new one without trouble: fall
     JOURNAL_UNAVAILABLE  Nothing can be recorded at present, so nothing is accepted.
     AGENT_STARTING       The agent's process is not up yet. RetryInfo says when to try again.
   OUT_OF_RANGE
-    CURSOR_INVALID       Other epoch, or a cursor ahead or removed. Metadata: earliest_seq, last_seq, epoch;
-                         of WatchEvents also session_id.
+    CURSOR_INVALID       Other epoch, or a cursor ahead or removed. Metadata: earliest_seq, last_seq, epoch.
+                         Of WatchEvents also session_id.
   PERMISSION_DENIED
     CWD_NOT_ALLOWED      The directory lies under no root that the configuration allows.
     FORBIDDEN            The role may not do this, or operator policy refuses it.
