@@ -52,6 +52,29 @@ def test_run_passes_agent_directory_and_mode(invoke: Invoke, tmp_path: Path) -> 
     assert [list(line) for line in objects(result)] == [["run"], ["run"]]
 
 
+def test_run_never_takes_the_agent_without_a_model_in_place_of_one_that_is_missing(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    built_in = {"name": "scripted", "driver": "scripted", "available": True}
+    missing = {"name": "claude", "driver": "claude", "unavailable_reason": "program 'claude' was not found"}
+    daemon = FakeDaemon(agents=[missing, built_in])
+
+    result = invoke(daemon, "run", "-C", str(tmp_path), "go")
+
+    assert result.exit_code == 1
+    assert (
+        "no agent can be used: claude: program 'claude' was not found. `-a scripted` is the built-in" in result.output
+    )
+    assert daemon.asked == []
+
+
+def test_run_takes_the_agent_without_a_model_where_there_is_no_other(invoke: Invoke, tmp_path: Path) -> None:
+    built_in = {"name": "mine", "driver": "scripted", "available": True}
+    daemon = FakeDaemon(agents=[built_in], ends_as=ended("COMPLETED"))
+
+    assert invoke(daemon, "run", "-C", str(tmp_path), "go").exit_code == 0
+
+
 def test_run_leaves_it_to_the_daemon_to_say_why_no_agent_is_available(invoke: Invoke, tmp_path: Path) -> None:
     daemon = FakeDaemon(agents=[{"name": "a", "unavailable_reason": "it has not been probed yet"}, {"name": "b"}])
     assert invoke(daemon, "run", "-C", str(tmp_path), "Hi").exit_code == 0

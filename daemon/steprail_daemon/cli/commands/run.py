@@ -19,10 +19,18 @@ from steprail_daemon.cli.rules import HELP, ShortRule, StopWhen
 MODES = ("ask", "accept_edits", "read_only", "bypass")
 
 
+#: Driver of the built-in agent.
+_BUILT_IN = "scripted"
+
+
 @click.command()
 @click.argument("prompt")
 @click.option(
-    "-a", "--agent", default="", metavar="AGENT", help="Agent to use; by default the first that is available."
+    "-a",
+    "--agent",
+    default="",
+    metavar="AGENT",
+    help="Agent to use; by default the first that is available and has a model.",
 )
 @click.option(
     "-C",
@@ -84,9 +92,16 @@ def command(
 async def _first_available(daemon: Daemon) -> str:
     """Give the first agent that is available, or the first at all: the daemon looks at it anew and says what is wrong.
 
-    A daemon that has just begun may not have looked at its agents yet.
+    A daemon that has just begun may not have looked at its agents yet. The built-in agent has no model and is never
+    taken in place of one that was meant: it would seem to work.
     """
     agents = await daemon.list_agents()
     if not agents:
         raise Problem("the daemon's configuration names no agent")
-    return str(next((agent for agent in agents if agent.get("available")), agents[0])["name"])
+    usable = [agent for agent in agents if agent.get("available")]
+    with_model = [agent for agent in agents if agent.get("driver") != _BUILT_IN]
+    if with_model and usable and all(agent.get("driver") == _BUILT_IN for agent in usable):
+        reasons = "; ".join([f"{agent['name']}: {agent.get('unavailable_reason', '')}" for agent in with_model])
+        raise Problem(f"no agent can be used: {reasons}. `-a {usable[0]['name']}` is the built-in one, without a model")
+    found = [agent for agent in usable if agent in with_model] or usable or agents
+    return str(found[0]["name"])
