@@ -279,10 +279,5 @@ async def an_agent_that_goes_past_its_gate(scene: Scene) -> runs_pb2.Run:
 
 @case("RESUME_FAILED", ENVIRONMENT, breaks=True)
 async def a_conversation_that_is_gone(scene: Scene) -> runs_pb2.Run:
-    session_id = await scene.session()
-    await scene.ran(session_id, script(says("x", faults=[{"at": "after_turn_end", "exit": 0}])))
-    name = (await scene.get_session(session_id)).agent_session_id
-    await scene.suspended(session_id)
-    for path in scene.daemon.state.rglob(f"{name}*"):
-        path.unlink()
+    session_id = await scene.session_without_conversation()
     return await scene.ran(session_id, script(says("x")))

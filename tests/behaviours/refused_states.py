@@ -69,7 +69,7 @@ async def a_session_that_was_closed(scene: Scene) -> Refused:
 
 @case("SESSION_BROKEN", Code.FAILED_PRECONDITION, "broken_reason")
 async def a_session_that_cannot_be_resumed(scene: Scene) -> Refused:
-    session_id = await scene.session(resume="never-was")
+    session_id = await scene.session_without_conversation()
     run = await scene.ran(session_id, script(says("x")))
     assert (run.state, run.failure.reason) == (FAILED, "RESUME_FAILED")
     found = await refused(scene.start(session_id, script(says("x"))))

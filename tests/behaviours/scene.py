@@ -121,6 +121,17 @@ class Scene:
             if events_pb2.SESSION_STATE_SUSPENDED in states:
                 return
 
+    async def session_without_conversation(self) -> str:
+        """Make a session whose agent has gone and whose conversation nobody has any more."""
+        session_id = await self.session()
+        await self.ran(session_id, script(says("x", faults=[{"at": "after_turn_end", "exit": 0}])))
+        await self.suspended(session_id)
+        stored = list(self.daemon.state.rglob(f"{(await self.get_session(session_id)).agent_session_id}*"))
+        assert stored
+        for path in stored:
+            path.unlink()
+        return session_id
+
     async def events(self, run_id: str) -> list[events_pb2.Event]:
         """Give every event of a run that has ended."""
         call = self.runs.WatchRun(runs_pb2.WatchRunRequest(run_id=run_id), timeout=WAIT)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import uuid
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from tests.e2e.conftest import stage
 
 from steprail.client import cost
+from steprail.errors import NotFound
 from steprail.v1 import decisions_pb2, events_pb2, runs_pb2
 from steprail_daemon.testing.messages_endpoint import Script, Step, Tool
 
@@ -122,15 +125,32 @@ async def test_a_cost_rule_stops_at_the_step_that_reaches_it(directory: Path, cl
         assert (again.step_count, again.cost.micro_usd) == (2, 1_600)
 
 
-async def test_a_session_that_is_to_take_up_an_unknown_conversation_fails_to_resume(
-    directory: Path, claude: Path
-) -> None:
+async def test_an_unknown_conversation_cannot_be_taken_up(directory: Path, claude: Path) -> None:
     async with stage(directory, claude, Script([])) as play:
-        session = await play.client.create_session("claude", str(play.daemon.workspace), resume=str(uuid.uuid4()))
+        unknown = str(uuid.uuid4())
+        with pytest.raises(NotFound, match=f"RESUME_UNKNOWN: .*{unknown}") as caught:
+            await play.client.create_session("claude", str(play.daemon.workspace), resume=unknown)
+        assert caught.value.metadata == {"agent_session_id": unknown}
+        assert await play.client.list_sessions() == []
+        assert play.model_requests == 0
+
+
+async def test_a_session_whose_conversation_is_gone_fails_to_resume(directory: Path, claude: Path) -> None:
+    async with stage(directory, claude, Script([Step(text="Here.")])) as play:
+        session = await play.client.create_session("claude", str(play.daemon.workspace))
         run = await play.client.start_run(session.session_id, "Begin.")
+        assert (await play.client.wait_run(run.run_id)).state == events_pb2.RUN_STATE_COMPLETED
+        os.kill(play.daemon.agent_pid(claude), signal.SIGKILL)
+        async for event in play.client.watch_session(session.session_id):
+            if event.session_state_changed.state == events_pb2.SESSION_STATE_SUSPENDED:
+                break
+        session = await play.client.get_session(session.session_id)
+        (stored,) = play.daemon.root.rglob(f"{session.agent_session_id}.jsonl")
+        stored.unlink()
+        run = await play.client.start_run(session.session_id, "Go on.")
         run = await play.client.wait_run(run.run_id)
         assert run.state == events_pb2.RUN_STATE_FAILED
         assert run.failure.reason == "RESUME_FAILED"
-        assert play.model_requests == 0
+        assert play.model_requests == 1
         session = await play.client.get_session(session.session_id)
         assert session.state == events_pb2.SESSION_STATE_BROKEN

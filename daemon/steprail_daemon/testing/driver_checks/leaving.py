@@ -123,12 +123,10 @@ async def another_session_takes_a_conversation_up(stage: Stage) -> None:
 
 @check("resume")
 async def a_conversation_that_does_not_exist_is_not_begun_anew(stage: Stage) -> None:
-    session_id = await stage.new_session(resume=str(uuid.uuid4()))
-    run = await stage.run(session_id, Work())
-    assert run.state is RunState.FAILED, run
-    assert run.failure is not None
-    assert run.failure.reason == "RESUME_FAILED", run.failure
-    await stage.until_session(session_id, SessionState.BROKEN)
+    unknown = str(uuid.uuid4())
+    refused = await refusal(stage.new_session(resume=unknown))
+    assert refused.reason == "RESUME_UNKNOWN", refused
+    assert unknown in str(refused)
     assert stage.rig.requests() == 0
-    assert (await refusal(stage.start(session_id, Work()))).reason == "SESSION_BROKEN"
-    assert stage.get_session(session_id).state_reason
+    assert stage.parents.agents() == set()
+    await stage.usable(await stage.session())
