@@ -110,8 +110,10 @@ async def a_reader_that_takes_nothing(scene: Scene) -> Refused:
 @_fails("JOURNAL_UNAVAILABLE", errors_pb2.FAILURE_FAULT_ENVIRONMENT, retryable=True, resumable_at=1)
 async def a_disk_that_stays_full_while_an_agent_works(scene: Scene) -> runs_pb2.Run:
     wait = "echo $PPID > pid.new; mv pid.new pid; while test ! -e go; do sleep 0.02; done"
-    calls = [{"run_command": {"command": one}} for one in (wait, "sleep 60")]
-    run_id = await scene.started(await scene.session(), script(read(), {"text": "work", "calls": calls}))
+    # It hangs before the step is complete: with a tool that runs it could tell of a complete step when that is killed.
+    hang = [{"at": "step", "hang": "turn"}]
+    work = {"text": "work", "calls": [{"run_command": {"command": wait}}], "faults": hang}
+    run_id = await scene.started(await scene.session(), script(read(), work))
     pid = scene.workspace / "pid"
     await until(pid.exists)
     with full_disk(scene):
