@@ -125,7 +125,7 @@ def _play(life: list[dict[str, Any]], cut: Cutter) -> Life:
         flush()
         model = _model_in(record["msg"])
         if model:
-            # It went along with an answer at the gate, which was kept back until it was confirmed.
+            # It went along with an answer at the gate, which was withheld until it was confirmed.
             later = (line["msg"] for line in life[index:] if line["dir"] == "in")
             answer = next(line["response"] for line in later if line["type"] == "control_response")
             codec.send(_gate_answer(answer, model))

@@ -2,7 +2,7 @@
 
 2.1.332 answers them at any time, also while its gate is held. `set_model` and `set_permission_mode` are checked beside
 everything else: an answer to the gate that is written right behind one overtakes it, and the next request to the model
-still goes out with the old model (seen in 3 of 12). So what lets the CLI go on is kept back until the changes before it
+still goes out with the old model (seen in 3 of 12). So what lets the CLI go on is withheld until the changes before it
 are confirmed.
 """
 
@@ -60,7 +60,7 @@ class Controls:
         return request_id
 
     def interrupt(self) -> None:
-        """Cut the turn off; what was kept back would only let it go on."""
+        """Cut the turn off; what was withheld would only let it go on."""
         self._kept.clear()
         self._count += 1
         self._out.append(
@@ -76,7 +76,7 @@ class Controls:
         self._kept.append(line)
 
     def forget_kept(self) -> None:
-        """Send nothing of what is kept back: it no longer makes sense."""
+        """Send nothing of what is withheld: it no longer makes sense."""
         self._kept.clear()
 
     def answered(self, response: wire.ControlResponse, events: list[AgentEvent]) -> bool:
