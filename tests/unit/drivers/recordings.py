@@ -9,6 +9,7 @@ are cut.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,21 @@ Cutter = Callable[[bytes], list[bytes]]
 
 def whole(data: bytes) -> list[bytes]:
     return [data]
+
+
+def random_cutter(seed: int, size: int) -> Cutter:
+    """Give a cutter into chunks of `size` bytes on average, the same ones for the same seed."""
+    random_ = random.Random(seed)
+
+    def cut(data: bytes) -> list[bytes]:
+        chunks, start = [], 0
+        while start < len(data):
+            end = start + random_.randint(1, 2 * size)
+            chunks.append(data[start:end])
+            start = end
+        return chunks
+
+    return cut
 
 
 def settings(*, resume: bool = False, line_bytes: int = LINE_BYTES) -> CodecSettings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.unit.drivers import autohand_recordings as recordings
 from tests.unit.drivers.autohand_recordings import Recording
+from tests.unit.drivers.recordings import random_cutter
 
 from steprail_daemon.core.events import (
     AgentErrorReported,
@@ -70,17 +70,7 @@ def turns_of(name: str) -> list[TurnEnded]:
 @given(seed=st.integers(0, 2**32), size=st.sampled_from([1, 7, 100, 4_096]))
 @hypothesis_settings(max_examples=5)
 def test_events_do_not_depend_on_how_the_bytes_are_cut(recording: Recording, seed: int, size: int) -> None:
-    random_ = random.Random(seed)
-
-    def cut(data: bytes) -> list[bytes]:
-        chunks, start = [], 0
-        while start < len(data):
-            end = start + random_.randint(1, 2 * size)
-            chunks.append(data[start:end])
-            start = end
-        return chunks
-
-    whole, pieces = recording.play(), recording.play(cut)
+    whole, pieces = recording.play(), recording.play(random_cutter(seed, size))
     assert pieces.events == whole.events
     assert pieces.sent == whole.sent
 

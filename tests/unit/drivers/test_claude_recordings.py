@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -86,17 +85,7 @@ def tool_result_ids(recording: Recording) -> list[str]:
 @given(seed=st.integers(0, 2**32), size=st.sampled_from([1, 7, 100, 4_096]))
 @hypothesis_settings(max_examples=5)
 def test_events_do_not_depend_on_how_the_bytes_are_cut(recording: Recording, seed: int, size: int) -> None:
-    random_ = random.Random(seed)
-
-    def cut(data: bytes) -> list[bytes]:
-        chunks, start = [], 0
-        while start < len(data):
-            end = start + random_.randint(1, 2 * size)
-            chunks.append(data[start:end])
-            start = end
-        return chunks
-
-    assert recording.events(cut) == recording.events()
+    assert recording.events(recordings.random_cutter(seed, size)) == recording.events()
 
 
 @every
