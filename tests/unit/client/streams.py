@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import chain, repeat
 
 import grpc
 import grpc.aio
 
-Script = Sequence[object]
+Script = Iterable[object]
 
 
 class FakeStream:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
+
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from tests.unit.client.statuses import rpc_error
 from tests.unit.client.streams import FakeDaemon, Silent
 
-from steprail.client import Control, _backoff
+from steprail.client import Client, Control, LiveRun, _backoff
 from steprail.client._backoff import Comeback
+from steprail.client._connection import Stubs
 from steprail.errors import CallTimeout, ConnectionFailed, CursorInvalid, StepRailError
 from steprail.v1 import decisions_pb2, events_pb2, runs_pb2, steps_pb2
 
@@ -17,6 +23,9 @@ pytestmark = pytest.mark.anyio
 Response = runs_pb2.ControlRunResponse
 CONTINUE = decisions_pb2.DECISION_ACTION_CONTINUE
 LOST = rpc_error(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+GONE = rpc_error(grpc.StatusCode.OUT_OF_RANGE, "no place", reason="CURSOR_INVALID")
+LIVE = runs_pb2.Run(run_id="run_1")
+ENDED = runs_pb2.Run(run_id="run_1", end_time=Timestamp(seconds=1))
 
 
 @pytest.fixture(autouse=True)
@@ -125,11 +134,66 @@ async def test_a_daemon_that_does_not_open_in_time_is_left(monkeypatch: pytest.M
 
 
 async def test_a_place_that_is_no_more_ends_it() -> None:
-    gone = rpc_error(grpc.StatusCode.OUT_OF_RANGE, "other epoch", reason="CURSOR_INVALID")
-    daemon = FakeDaemon([opened(), batch(1), LOST], [gone])
+    daemon = FakeDaemon([opened(), batch(1), LOST], [GONE])
     async with control(daemon) as talk:
         with pytest.raises(CursorInvalid):
             await kinds(talk)
+
+
+def followed(daemon: FakeDaemon, *shown: runs_pb2.Run | Exception) -> LiveRun:
+    """Give a run that is attended to. Each question how it stands has its own answer, the first one its beginning."""
+    left = iter(shown)
+
+    async def get_run(_: runs_pb2.GetRunRequest, timeout: float) -> runs_pb2.GetRunResponse:
+        answer = next(left)
+        if isinstance(answer, Exception):
+            raise answer
+        return runs_pb2.GetRunResponse(run=answer)
+
+    client = Client("unix:/x")
+    client._opened = cast(Stubs, SimpleNamespace(runs=SimpleNamespace(ControlRun=daemon.open, GetRun=get_run)))
+    return client.follow("run_1", permissions=lambda _: False)
+
+
+async def test_a_run_that_ended_and_has_no_events_any_more_is_given_as_it_is() -> None:
+    daemon = FakeDaemon([GONE], [opened(), finished()])
+
+    assert await followed(daemon, LIVE, ENDED) == ENDED
+    assert len(daemon.streams) == 1
+
+
+async def test_a_place_that_is_no_more_is_left_for_the_beginning_of_a_run_that_goes_on() -> None:
+    daemon = FakeDaemon(
+        [opened(), batch(1), LOST], [GONE], [opened(), batch(1), LOST], [GONE], [opened(), batch(1), finished()]
+    )
+
+    assert await followed(daemon, LIVE, LIVE, LIVE) == LIVE
+    openings = [cast(runs_pb2.ControlRunRequest, stream.written[0]) for stream in daemon.streams]
+    assert [first.attach.after_seq for first in openings] == [0, 1, 0, 1, 0]
+
+
+async def test_a_run_that_goes_on_and_has_no_place_twice_in_a_row_is_given_up_and_not_asked_for_ever() -> None:
+    daemon = FakeDaemon([GONE], [GONE], [opened(), finished()])
+
+    with pytest.raises(CursorInvalid):
+        await followed(daemon, LIVE, LIVE, LIVE)
+
+
+async def test_how_a_run_without_a_place_stands_is_asked_with_patience_however_long_it_was_attended_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(_backoff, "time", SimpleNamespace(monotonic=lambda: now))
+
+    def long_talk() -> Iterator[object]:
+        nonlocal now
+        yield opened()
+        now += 3600.0
+        yield GONE
+
+    daemon = FakeDaemon(long_talk(), [GONE])
+
+    assert await followed(daemon, LIVE, LOST, ENDED) == ENDED
 
 
 async def test_it_gives_up_on_a_daemon_that_does_not_come_back() -> None:

@@ -218,17 +218,29 @@ class LiveRun:
         comeback = self._links().comeback("ControlRun", self.run_id)
         wanted = runs_pb2.CONTROL_EVENTS_ALL if self._callables.needs_events else runs_pb2.CONTROL_EVENTS_NO_EVENTS
         decides = self._callables.decide is not None
+        misplaced = False
         while True:
             try:
-                async with self._client.control(attach=self.run_id, decide=decides, events=wanted) as control:
-                    comeback.answered()
-                    async for message in control:
-                        if message.WhichOneof("body") == "finished":
-                            return message.finished.run
-                        attendant.heed(message)
-            except CursorInvalid as error:
-                # Events are wanted only for what became of questions; from the beginning is as good.
-                log.info("run %s: the place in the events is no more: %s", self.run_id, error)
+                try:
+                    async with self._client.control(attach=self.run_id, decide=decides, events=wanted) as control:
+                        comeback.answered()
+                        async for message in control:
+                            if message.WhichOneof("body") == "finished":
+                                return message.finished.run
+                            attendant.heed(message)
+                            misplaced = False
+                except CursorInvalid as error:
+                    log.info("run %s: the place in the events is no more: %s", self.run_id, error)
+                    again, misplaced = misplaced, True
+                    if not again:
+                        comeback.answered()
+                    # A run that ended long ago may have no events any more, not even from the beginning.
+                    run = await self.get()
+                    if run.HasField("end_time"):
+                        return run
+                    if again:
+                        raise
+                    # Events are wanted only for what became of questions; from the beginning is as good.
             except StepRailError as error:
                 await comeback.after(self._as_lost(error))
 
