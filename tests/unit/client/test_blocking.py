@@ -223,6 +223,14 @@ def test_a_blocking_method_in_a_coroutine_function_of_the_client_is_refused_and_
 
 def test_a_client_that_is_not_open_says_so(stage: Stage) -> None:
     client = stage.client()
+    for use in (
+        client.list_agents,
+        client.with_options,
+        lambda: client.run("go", agent="a"),
+        lambda: client.watch_run("r"),
+    ):
+        with pytest.raises(RuntimeError, match="the client is not open; use it with"):
+            use()
     with client:
         pass
     with pytest.raises(RuntimeError, match="closed client"):

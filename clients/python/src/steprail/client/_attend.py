@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steprail.client import _decide as answers
+from steprail.client import _messages as messages
 from steprail.client._backoff import Comeback
 from steprail.client._channel import new_request_id
 from steprail.client._connection import Stubs
@@ -98,14 +99,11 @@ class Attendant:
         """Act on a message of the daemon."""
         body = message.WhichOneof("body")
         if body == "decision_requested":
-            step = message.decision_requested.step
-            self._put(body, step.step_id, step)
+            self._put(body, messages.asked_id(message), message.decision_requested.step)
         elif body == "permission_requested":
-            permission = message.permission_requested.permission
-            self._put(body, permission.permission_id, permission)
+            self._put(body, messages.asked_id(message), message.permission_requested.permission)
         elif body == "question_requested":
-            question = message.question_requested.question
-            self._put(body, question.question_id, question)
+            self._put(body, messages.asked_id(message), message.question_requested.question)
         elif body == "decision_recorded":
             self._settled(message.decision_recorded.step_id)
         elif body == "events":

@@ -20,6 +20,8 @@ Rep = TypeVar("Rep")
 
 log = logging.getLogger("steprail.client")
 
+NOT_OPEN = "the client is not open; use it with `async with` (SyncClient: `with`)"
+
 
 class Stubs:
     """The services over one channel."""
@@ -45,7 +47,7 @@ class Connection:
     @property
     def _stubs(self) -> Stubs:
         if self._opened is None:
-            raise RuntimeError("the client is not open; use it with `async with` (SyncClient: `with`)")
+            raise RuntimeError(NOT_OPEN)
         return self._opened
 
     async def _ask(

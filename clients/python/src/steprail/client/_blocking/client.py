@@ -20,6 +20,7 @@ from steprail.client._blocking.channel import ThreadChannel
 from steprail.client._blocking.portal import Portal
 from steprail.client._channel import CALL_SECONDS, open_blocking_channel, with_credentials
 from steprail.client._client import Client
+from steprail.client._connection import NOT_OPEN
 from steprail.client._credentials import Tls
 
 
@@ -30,6 +31,8 @@ class SyncClient(SyncClientCalls, SyncRunCalls, SyncAnswerCalls, SyncStreamCalls
     coroutine functions, which run on the client's own loop and must not call this client. `channel` is for tests: an
     open `grpc.Channel` to use. See `Client` for the rest.
     """
+
+    _opened: Portal | None = None
 
     def __init__(
         self,
@@ -62,6 +65,17 @@ class SyncClient(SyncClientCalls, SyncRunCalls, SyncAnswerCalls, SyncStreamCalls
     def address(self) -> str:
         """Of the daemon."""
         return self._calls.address
+
+    @property
+    def _portal(self) -> Portal:
+        """The way to `_calls`, which is there once the client was opened."""
+        if self._opened is None:
+            raise RuntimeError(NOT_OPEN)
+        return self._opened
+
+    @_portal.setter
+    def _portal(self, portal: Portal) -> None:
+        self._opened = portal
 
     def __enter__(self) -> SyncClient:
         """Open the channel; the first call connects."""
