@@ -19,8 +19,9 @@ help: ## List the verbs.
 
 setup: $(SETUP) ## Make the environment from the hashed lock, with both distributions in editable form.
 
-proto: $(SETUP) $(PROTO) ## Generate steprail.v1 from protos/.
+proto: $(SETUP) $(PROTO) ## Generate steprail.v1 from protos/, and the blocking client from the other one.
 	$(BIN)/python scripts/generate.py
+	$(BIN)/python clients/python/scripts/blocking.py
 
 check: $(SETUP) $(PROTO) ## Lint, format, types, import contracts, protos, fresh generated code.
 	$(BIN)/ruff check
@@ -31,6 +32,7 @@ check: $(SETUP) $(PROTO) ## Lint, format, types, import contracts, protos, fresh
 	$(BIN)/buf format protos --diff --exit-code
 	$(foreach image,$(RELEASED),$(BIN)/buf breaking protos --against $(image) &&) true
 	$(BIN)/python scripts/generate.py --check
+	$(BIN)/python clients/python/scripts/blocking.py --check
 	$(BIN)/pytest -q tests/style
 
 format: $(SETUP) ## Format Python and protos, and mend what ruff can mend.

@@ -22,7 +22,7 @@ METHODS: list[MethodDescriptor] = [
 ]
 #: Called otherwise than by its own name.
 NAMES = {"ControlRun": "control"}
-#: A daemon that died after it had acted, and came back, would act twice.
+#: A daemon that died after it had acted, and came back with another journal, would act twice.
 MAKE_SOMETHING = {"CreateSession", "ForkSession", "StartRun", "ContinueRun"}
 #: The client takes them up where they ended.
 FOLLOW = {"ControlRun", "WatchRun", "WatchSession", "WatchEvents", "WatchBudgets"}

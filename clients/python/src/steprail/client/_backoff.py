@@ -50,7 +50,8 @@ class Retry:
     def pause(self, attempt: int, error: StepRailError, *, creates: bool) -> float | None:
         """Give the seconds to wait after a failed attempt, counted from 1; None to give up.
 
-        What creates something is asked for again only if it was refused: without an answer it may have been made.
+        What creates something is asked for again only if it was refused: without an answer it may have been made, and
+        a daemon that came back with another journal would not know the request id; see `SERVICE_CONFIG`.
         """
         if attempt >= self.attempts or not error.retryable or (creates and not isinstance(error, Refused)):
             return None

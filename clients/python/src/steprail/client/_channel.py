@@ -21,9 +21,10 @@ T = TypeVar("T")
 CALL_SECONDS = 30.0
 
 #: What gRPC tries again by itself: only what ended with UNAVAILABLE, since what was refused for another reason would be
-#: refused again. What makes a session or a run is not in it: a daemon remembers request ids for as long as it lives, so
-#: that one which died after it had acted, and came back, would act twice. The other calls that change something find
-#: it changed. Streams of events are not in it either: the client takes them up where they ended.
+#: refused again. What makes a session or a run is not in it: a daemon knows request ids again for 24 hours and over
+#: restarts, but from its journal alone, so that one which died after it had acted, and came back with another journal,
+#: would act twice. The other calls that change something find it changed. Streams of events are not in it either: the
+#: client takes them up where they ended.
 SERVICE_CONFIG = (resources.files("steprail.client") / "service_config.json").read_text("utf-8")
 
 _OPTIONS = (
