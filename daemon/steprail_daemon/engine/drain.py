@@ -67,7 +67,7 @@ class Drain:
             deadline_at=now + self._window_ns,
         )
         self._engine.begin_drain()
-        self._runs = [runner.run.view for runner in self._engine.runners() if runner.run is not None]
+        self._runs = [runner.run.view for runner in self._engine.runners() if runner.run is not None and runner.at_work]
         self._tell_all(StopRequested(DecisionSource.DRAIN, identity, reason or _REASON))
         self.begun.set()
         return self.status()
@@ -75,8 +75,8 @@ class Drain:
     def status(self) -> DrainView:
         """Tell how far it is."""
         runners = self._engine.runners()
-        live = [runner.run.view for runner in runners if runner.run is not None]
-        queued = sum(len(runner.queued) for runner in runners)
+        live = [runner.run.view for runner in runners if runner.run is not None and runner.at_work]
+        queued = sum(len(runner.queued) + (runner.run is not None and not runner.at_work) for runner in runners)
         states = Counter(view.state for view in live)
         ended = Counter(view.state for view in self._runs if view.ended)
         return replace(
@@ -102,7 +102,7 @@ class Drain:
         self._view = replace(self._view, phase=DrainPhase.ABORTING_RUNS)
         self._tell_all(AbortRequested("", _REASON))
         for runner in self._engine.runners():
-            if runner.run is None:
+            if not runner.at_work:
                 runner.host.end()
         async with anyio.create_task_group() as tasks:
             for runner in self._engine.runners():
@@ -112,7 +112,7 @@ class Drain:
     def _tell_all(self, event: RunEvent) -> None:
         """Tell every live run. One that cannot be told, as nothing can be recorded, is ended after the window."""
         for runner in self._engine.runners():
-            if runner.run is not None:
+            if runner.run is not None and runner.at_work:
                 try:
                     runner.tell(runner.run.view.run_id, event)
                 except StepRailError as error:
@@ -133,14 +133,15 @@ class Drain:
 
                 tasks.start_soon(give_up)
                 for runner in self._engine.runners():
-                    await _while(runner, lambda runner: runner.run is not None)
+                    await _while(runner, lambda runner: runner.at_work)
                 tasks.cancel_scope.cancel()
 
     async def _ended(self, runner: SessionRunner, seconds: float) -> None:
         with anyio.move_on_after(seconds):
-            await _while(runner, lambda runner: runner.run is not None and not runner.ledger.stalled)
+            await _while(runner, lambda runner: runner.at_work and not runner.ledger.stalled)
         runner.host.end()
-        await runner.host.gone()
+        with anyio.move_on_after(seconds):
+            await runner.host.gone()
 
 
 async def _while(runner: SessionRunner, holds: Callable[[SessionRunner], bool]) -> None:

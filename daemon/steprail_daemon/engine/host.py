@@ -246,7 +246,10 @@ class AgentHost:
         self._world.start_task(climb_down, f"end agent of {self._view.session_id}")
 
     async def gone(self) -> None:
-        """Wait until there is no process, or until it cannot be ended. Bounded by the ladder once `end` was called."""
+        """Wait until there is no process, or until it cannot be ended.
+
+        Once `end` was called it is bounded by the ladder, and before that by what is left of the start.
+        """
         await self._gone.wait()
 
     # --- what the process calls ---

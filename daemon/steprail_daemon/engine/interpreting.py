@@ -52,10 +52,9 @@ from steprail_daemon.core.records import (
     AgentStarted,
     CapabilitiesChanged,
     Fact,
-    RunEnded,
     UsageCounted,
 )
-from steprail_daemon.core.replay import SESSION_FACTS, fold_session
+from steprail_daemon.core.replay import SESSION_FACTS
 from steprail_daemon.core.run import Run
 from steprail_daemon.core.stops import expressions_of, needs
 from steprail_daemon.engine.changes import Changes
@@ -243,8 +242,8 @@ class Interpreting(Settling):
 
     def _took_up(self, event: PromptConfirmed) -> None:
         run = self.run
-        if run is None or run.view.started_at is not None:
-            return
+        if run is None or run.view.started_at is not None or not run.view.prompt_id:
+            return  # confirmed before, or the tail of an earlier turn
         session = event.agent_session_id or self.view.agent_session_id
         model = event.model or self.view.model
         self._assembly.begin(self._at)
@@ -259,7 +258,7 @@ class Interpreting(Settling):
 
     def _try_prompt(self) -> None:
         run = self.run
-        if run is None or self._prompted or not self.host.ready:
+        if run is None or self._prompted or self.draining or not self.host.ready:
             return
         self._prompted = True
         prompt_id = self.world.ids.new_uuid()
@@ -291,12 +290,6 @@ class Interpreting(Settling):
                 self._lower_gate(command.reason)  # type: ignore[union-attr]
             else:
                 self._commands.append(command)
-
-    def _emit(self, fact: Fact) -> None:
-        fold_session(self.view, fact, self._subject)
-        if type(fact) is RunEnded:
-            self._builder.ends_run = True
-        self._builder.add_fact(fact)
 
     def _change_at_boundary(self) -> None:
         change = self._changes.take()

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from steprail_daemon.core.errors import Unavailable
 from steprail_daemon.core.views import SessionView
 from steprail_daemon.engine.batch import BatchBuilder, Heard
 from steprail_daemon.engine.broker import Feed
-from steprail_daemon.engine.refusals import journal_unavailable
+from steprail_daemon.engine.refusals import not_written
 from steprail_daemon.engine.world import World
 from steprail_daemon.journal.store import Batch, BatchRefused, JournalError
 
@@ -171,8 +170,3 @@ class Ledger:
         self._owner.ledger_goes_on()
         while self._put_off and self._stalled_since is None:
             self._put_off.pop(0)()
-
-
-def not_written(message: str) -> Unavailable:
-    """Give the error of a call that the journal could not take."""
-    return journal_unavailable(f"the journal cannot be written: {message}")

@@ -40,6 +40,11 @@ class Lineup(Standing):
         self.make_room: Callable[[], bool] = lambda: True
         self._last_run_no = max((place.run_no for place in places.values()), default=0)
 
+    @property
+    def at_work(self) -> bool:
+        """Whether a run was given to the agent. One whose turn came while the agent starts is still QUEUED."""
+        return self.run is not None and bool(self.run.view.prompt_id)
+
     def start_run(self, run_id: str, spec: RunSpec, request: RequestRow | None = None) -> RunView:
         """Record a new run in the queue: at its end, or, if it continues another, at its head. `next_turn` begins it.
 

@@ -15,6 +15,11 @@ def journal_unavailable(message: str) -> Unavailable:
     return Unavailable("JOURNAL_UNAVAILABLE", message, retry_after_ns=SECOND)
 
 
+def not_written(message: str) -> Unavailable:
+    """Give the error of a call that the journal could not take."""
+    return journal_unavailable(f"the journal cannot be written: {message}")
+
+
 @contextmanager
 def journal_writes() -> Iterator[None]:
     """Mark where a call writes to the journal by itself.
@@ -25,7 +30,7 @@ def journal_writes() -> Iterator[None]:
     try:
         yield
     except JournalError as error:
-        raise journal_unavailable(f"the journal cannot be written: {error.message}") from error
+        raise not_written(error.message) from error
 
 
 @contextmanager

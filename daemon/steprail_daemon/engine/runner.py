@@ -42,9 +42,10 @@ from steprail_daemon.engine.changes import Changes
 from steprail_daemon.engine.expressions import ExpressionDesk
 from steprail_daemon.engine.host import AgentHost, how_ended
 from steprail_daemon.engine.interpreting import Interpreting
-from steprail_daemon.engine.ledger import Ledger, not_written
+from steprail_daemon.engine.ledger import Ledger
 from steprail_daemon.engine.lineup import RunPlace
 from steprail_daemon.engine.permissions import PermissionDesk
+from steprail_daemon.engine.refusals import not_written
 from steprail_daemon.engine.silence import SilenceWatch
 from steprail_daemon.engine.timers import Timers
 from steprail_daemon.engine.world import World
@@ -274,7 +275,8 @@ class SessionRunner(Interpreting):
         if self.host.ending and self.run is not None and not self._prompted and self.closing is None:
             # The process that went was an earlier run's; this one has not been begun and gets its own.
             self._gate_shut = False
-            self.host.start(resume=self._has_conversation())
+            if not self.draining:
+                self.host.start(resume=self._has_conversation())
         else:
             reason, self._end_reason = self._end_reason, ""
             self._without_agent(event, reason or f"the agent's process ended: {how_ended(event.code, event.signal)}")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from steprail_daemon.core.model import SessionState
-from steprail_daemon.core.records import Fact, SessionStateChanged
+from steprail_daemon.core.records import Fact, RunEnded, SessionStateChanged
 from steprail_daemon.core.replay import fold_session
 from steprail_daemon.core.run import Run
 from steprail_daemon.core.views import SessionView
@@ -52,6 +52,8 @@ class Standing:
 
     def _emit(self, fact: Fact) -> None:
         fold_session(self.view, fact, self._subject)
+        if type(fact) is RunEnded:
+            self._builder.ends_run = True
         self._builder.add_fact(fact)
 
     def note(self, fact: Fact, request: RequestRow | None = None) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from pathlib import Path
 
+import anyio
 import pytest
 from tests.unit.engine.stage import WatchedStore, engine_stage
 
 from steprail_daemon.core.errors import Exhausted, StepRailError, WrongState
 from steprail_daemon.core.model import SECOND, QueueMode, RunState, StepCountRule, StopRule
 from steprail_daemon.core.records import AbortAsked
-from steprail_daemon.engine.facade import LOCAL, ContinueRun, LimitsRequest
+from steprail_daemon.engine.facade import LOCAL, ContinueRun, CreateSession, LimitsRequest
 
 pytestmark = pytest.mark.anyio
 QUEUE = QueueMode.QUEUE
@@ -179,6 +181,35 @@ async def test_a_drain_leaves_what_is_queued(tmp_path: Path) -> None:
         await stage.until(lambda: stage.runner(session_id).run is None)
         assert second.state is RunState.QUEUED
         assert process.prompts() == ["go"]
+
+
+async def test_a_drain_gives_no_prompt_to_a_run_whose_agent_is_still_starting(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        view = await stage.engine.create_session(LOCAL, CreateSession(agent="claude", cwd=str(stage.directory)))
+        process = await stage.launcher.next_process()
+        run = await stage.start(view.session_id)
+        stage.drain.begin(reason="upgrade")
+        process.handshake()
+        assert process.prompts() == []
+        status = stage.engine.drain_status()
+        assert (status.live_runs, status.queued_runs) == (1, 1)
+        with anyio.fail_after(10):
+            await stage.drain.run(longest_end_ns=SECOND, hurry=asyncio.Event())
+        assert (run.state, run.stop_requested) == (RunState.QUEUED, None)
+        assert stage.engine.drain_status().processes == 0
+
+
+async def test_a_drain_waits_for_no_run_whose_agent_does_not_start(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        view = await stage.engine.create_session(LOCAL, CreateSession(agent="claude", cwd=str(stage.directory)))
+        await stage.launcher.next_process()
+        run = await stage.start(view.session_id)
+        stage.drain.begin(reason="upgrade", window_ns=3600 * SECOND)
+        with anyio.fail_after(10):
+            await stage.drain.run(longest_end_ns=SECOND, hurry=asyncio.Event())
+        assert run.state is RunState.QUEUED
+        assert stage.engine.drain_status().processes == 0
+        assert len(stage.launcher.processes) == 1
 
 
 async def test_a_closed_session_takes_its_queue_along(tmp_path: Path) -> None:
