@@ -137,6 +137,9 @@ class Listener(Protocol):
     def journal_refused(self, message: str) -> None:
         """Take that the journal refused a commit."""
 
+    def deleted(self, session: SessionView) -> None:
+        """Take that a session is gone, with all that was recorded of it."""
+
 
 class Deaf:
     """Hears nothing, and observes nothing."""
@@ -147,6 +150,9 @@ class Deaf:
         """Take nothing."""
 
     def journal_refused(self, message: str) -> None:
+        """Take nothing."""
+
+    def deleted(self, session: SessionView) -> None:
         """Take nothing."""
 
     def observe(self, name: str, value: float, labels: Mapping[str, str]) -> None:

@@ -74,17 +74,17 @@ class SessionVerbs(Registry):
         runner.open(created, None if request.resume else self._request(caller, created.session_id))
         self.add(runner)
         if request.resume:
-            await self._require_conversation(runner)
+            await self._require_conversation(caller, runner)
         return runner.view
 
-    async def _require_conversation(self, runner: SessionRunner) -> None:
+    async def _require_conversation(self, caller: Caller, runner: SessionRunner) -> None:
         """Wait until the agent took its conversation up; if it does not know it, the session is gone again."""
         with anyio.move_on_after(self._world.settings.start_timeout_ns / 1e9):
             while runner.view.state is SessionState.STARTING:
                 await runner.feed.wait(_LOOK_AGAIN_NS)
         view = runner.view
         if view.state is SessionState.BROKEN:
-            self._remove(runner, None)
+            self._remove(caller, runner, None)
             raise NotFound(
                 "RESUME_UNKNOWN",
                 f"the agent cannot take the conversation {view.agent_session_id!r} up: {view.state_reason}",
@@ -188,16 +188,21 @@ class SessionVerbs(Registry):
         runner = self._runner(caller, session_id)
         if not caller.is_admin:
             raise Denied("FORBIDDEN", "only an admin deletes sessions")
-        if runner.view.state not in _GONE or runner.host.up:
+        closing = runner.closing is not None and not runner.closing.done()
+        if runner.view.state not in _GONE or runner.host.up or closing:
             raise WrongState(
                 "SESSION_BUSY",
                 f"session {session_id} is {runner.view.state.name}; only a closed or broken one is deleted",
                 active_run_id=runner.view.active_run_id,
             )
-        self._remove(runner, self._request(caller, session_id))
+        self._remove(caller, runner, self._request(caller, session_id))
 
-    def _remove(self, runner: SessionRunner, request: RequestRow | None) -> None:
+    def _remove(self, caller: Caller, runner: SessionRunner, request: RequestRow | None) -> None:
         session_id = runner.view.session_id
+        runner.ledger.require()
+        # Runs that wait behind one that broke the session have timers, which must find nothing to write any more.
+        for run_id in tuple(runner.queued):
+            runner.tell(run_id, AbortRequested(caller.name, "the session is deleted"))
         with journal_writes():
             self._world.store.delete_session(runner.session_no, request)
         if request is not None:
@@ -206,6 +211,7 @@ class SessionVerbs(Registry):
         del self._sessions[session_id]
         for run_id in runner.places:
             del self._session_of_run[run_id]
+        self._world.listener.deleted(runner.view)
 
 
 def _missing(capability: str) -> WrongState:

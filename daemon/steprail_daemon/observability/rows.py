@@ -89,12 +89,16 @@ class Tally:
 
     def session(self, session: SessionView, state: SessionState) -> None:
         """Count a session under its state."""
-        before = self._sessions.pop(session.session_id, None)
-        if before is not None:
-            self.observe("sessions", -1, before)
+        self.forget(session.session_id)
         if state is not SessionState.CLOSED:
             now = self._sessions[session.session_id] = {"agent": session.agent, "state": _name(state)}
             self.observe("sessions", 1, now)
+
+    def forget(self, session_id: str) -> None:
+        """Count a session under nothing."""
+        before = self._sessions.pop(session_id, None)
+        if before is not None:
+            self.observe("sessions", -1, before)
 
 
 class Moment:
@@ -183,7 +187,7 @@ def _line(moment: Moment, fact: RunEnded, outcome: str, reason: str) -> dict[str
         "steps": fact.step_count,
         "seconds": _span(run.created_at, moment.at),
         "queued_seconds": _span(run.created_at, run.started_at or moment.at),
-        "waited_seconds": round(run.waited_ns / 1e9, 3),
+        "waited_seconds": None if run.created_at is None else round(run.waited_ns / 1e9, 3),
         "input_tokens": usage.input_tokens if usage is not None else None,
         "output_tokens": usage.output_tokens if usage is not None else None,
         "micro_usd": fact.cost.micro_usd if fact.cost is not None else None,

@@ -86,6 +86,11 @@ class Sink:
         self._refusal = message
         self._observe("journal_refusals_total", 1, NO_LABELS)
 
+    def deleted(self, session: SessionView) -> None:
+        """Count a session no more; see `engine.ports.Listener`."""
+        self.drain()
+        self._tally.forget(session.session_id)
+
     def refusal(self, seconds: float) -> str:
         """Say why the journal refused a commit, if it did within the last `seconds`; else nothing."""
         at = self._refused_at

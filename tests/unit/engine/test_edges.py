@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.unit.engine.stage import WatchedStore, boundary_line, engine_stage, step_lines
+from tests.unit.engine.stage import Stage, WatchedStore, boundary_line, engine_stage, step_lines
 
 from steprail_daemon.core.errors import StepRailError
-from steprail_daemon.core.model import SECOND, Decision, DecisionAction, RunState, SessionState, StepGate
-from steprail_daemon.core.views import SessionView
+from steprail_daemon.core.model import SECOND, Decision, DecisionAction, QueueMode, RunState, SessionState, StepGate
+from steprail_daemon.core.records import AbortAsked
+from steprail_daemon.core.views import RunView, SessionView
 from steprail_daemon.engine.facade import LOCAL, CreateSession, DeciderRequest, LimitsRequest, StartRun
 from steprail_daemon.engine.interpreting import MAX_CALLS
 from steprail_daemon.journal.store import Batch, JournalError
@@ -516,3 +518,59 @@ async def test_while_the_journal_refuses_steps_show_no_decision_that_is_not_reco
         (step,) = stage.engine.steps(LOCAL, run_id, 0, 5)
         assert step.decision is None
         assert "gate-1" not in process.answers()
+
+
+# --- deleting ---------------------------------------------------------------------------------------------------------
+
+
+async def broken_session(stage: Stage, *behind: LimitsRequest) -> tuple[str, list[RunView]]:
+    """Break a session whose conversation went; gives its id and the runs that wait in it."""
+    session_id, _, process = await stage.running()
+    process.end_turn("completed", "done")
+    process.exit(0)
+    await stage.start(session_id, "more")
+    waiting = [await stage.start(session_id, "behind", queue=QueueMode.QUEUE, limits=limits) for limits in behind]
+    second = await stage.launcher.next_process()
+    second.say(UNKNOWN_CONVERSATION)
+    second.exit(1)
+    assert stage.engine.get_session(LOCAL, session_id).state is SessionState.BROKEN
+    return session_id, waiting
+
+
+async def test_a_broken_session_that_is_deleted_takes_its_queue_along(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, (run,) = await broken_session(stage, LimitsRequest())
+        stage.engine.delete_session(LOCAL, session_id)
+        assert (run.state, run.abort_asked) == (RunState.ABORTED, AbortAsked(LOCAL.name, "the session is deleted"))
+
+
+async def test_a_session_that_is_being_closed_is_not_deleted(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        session_id, _ = await broken_session(stage)
+
+        async def delete() -> None:
+            with pytest.raises(StepRailError, match="SESSION_BUSY"):
+                stage.engine.delete_session(LOCAL, session_id)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(stage.engine.close_session, LOCAL, session_id, force=True))
+            tasks.start_soon(delete)
+        stage.engine.delete_session(LOCAL, session_id)
+        assert stage.engine.list_sessions(LOCAL) == []
+
+
+# --- what comes late --------------------------------------------------------------------------------------------------
+
+
+async def test_a_confirmation_that_comes_late_begins_no_other_run(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path, prompt_timeout_ns=SECOND // 5) as stage:
+        session_id, process = await stage.session()
+        process.lingers = True
+        first = await stage.start(session_id)
+        await stage.until(lambda: first.ended)
+        second = await stage.start(session_id, "second")
+        process.take_prompt()
+        kinds = [event.WhichOneof("body") for event in stage.events(session_id) if event.run_id == second.run_id]
+        assert "agent_start" not in kinds
+        assert (second.state, second.prompt_id) == (RunState.QUEUED, "")
+        process.exit(signal=9)

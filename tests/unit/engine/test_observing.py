@@ -40,6 +40,7 @@ class Observer:
         self.batches: list[Batch] = []
         self.events: list[PassiveEvent | Fact] = []
         self.refusals: list[str] = []
+        self.deletions: list[str] = []
         self.observed: list[Observed] = []
 
     def committed(
@@ -52,6 +53,9 @@ class Observer:
 
     def journal_refused(self, message: str) -> None:
         self.refusals.append(message)
+
+    def deleted(self, session: SessionView) -> None:
+        self.deletions.append(session.session_id)
 
     def observe(self, name: str, value: float, labels: Mapping[str, str]) -> None:
         self.observed.append((name, value, dict(labels)))
@@ -81,6 +85,15 @@ async def test_every_fact_is_heard_once_whether_or_not_it_was_committed_ahead_of
         assert observer.kinds(RunCreated, StepEnded, RunEnded) == [RunCreated, StepEnded, StepEnded, RunEnded]
         assert SessionStateChanged in map(type, observer.facts)
         assert sum(len(batch.kinds) for batch in observer.batches) == len(observer.events)
+
+
+async def test_that_a_session_is_deleted_is_heard(tmp_path: Path) -> None:
+    async with engine_stage(tmp_path) as stage:
+        observer = watched(stage)
+        session_id, _ = await stage.session()
+        await stage.engine.close_session(LOCAL, session_id, force=False)
+        stage.engine.delete_session(LOCAL, session_id)
+        assert observer.deletions == [session_id]
 
 
 async def test_the_agent_has_its_answer_before_anybody_hears_of_the_step(tmp_path: Path) -> None:

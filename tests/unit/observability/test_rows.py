@@ -237,6 +237,15 @@ def test_sessions_of_an_earlier_life_are_counted_once_whether_or_not_their_state
     assert stand.value("sessions", agent="claude", state="suspended") == 2
 
 
+def test_a_broken_session_is_counted_until_it_is_deleted() -> None:
+    stand = Stand()
+    stand.session.state = SessionState.BROKEN
+    stand.sink.take_stock(stand.session, {})
+    assert stand.value("sessions", agent="claude", state="broken") == 1
+    stand.sink.deleted(stand.session)
+    assert stand.value("sessions", agent="claude", state="broken") == 0
+
+
 def test_a_run_that_an_earlier_life_left_in_the_queue_is_counted_until_it_is_taken_up() -> None:
     stand = Stand()
     waiting, ended = [
@@ -516,7 +525,8 @@ def test_what_is_not_known_is_null_in_the_line(caplog: pytest.LogCaptureFixture)
     stand = Stand()
     stand.hear(RunEnded(RunState.FAILED, None, None, 0, None, None))
     found = line(caplog, stand)
-    assert [found[key] for key in ("seconds", "input_tokens", "output_tokens", "micro_usd")] == [None] * 4
+    unknown = ("seconds", "queued_seconds", "waited_seconds", "input_tokens", "output_tokens", "micro_usd")
+    assert [found[key] for key in unknown] == [None] * 6
 
 
 # --- completeness ---------------------------------------------------------------------------------------------------
