@@ -79,13 +79,20 @@ class TlsFiles:
         return _configuration(self._contents)
 
     def _read(self) -> dict[str, bytes]:
+        contents = self._read_files()
+        self._check(contents)
+        # The pair is checked by its paths, so that what was checked is this only if nothing changed meanwhile.
+        if self._read_files() != contents:
+            raise CredentialsUnusable(f"server.tls: {', '.join(map(str, self._paths.values()))} changed while read")
+        return contents
+
+    def _read_files(self) -> dict[str, bytes]:
         contents: dict[str, bytes] = {}
         for name, path in self._paths.items():
             try:
                 contents[name] = path.read_bytes()
             except OSError as error:
                 raise CredentialsUnusable(f"server.tls.{name}: {path} cannot be read: {error.strerror}") from None
-        self._check(contents)
         return contents
 
     def _check(self, contents: dict[str, bytes]) -> None:

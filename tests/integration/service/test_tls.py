@@ -136,6 +136,27 @@ async def test_a_renewed_certificate_is_used_by_the_next_connection(
     assert await before.list_sessions() == []
 
 
+async def test_files_that_change_while_they_are_read_are_not_used(tmp_path: Path, authority: Authority) -> None:
+    class Overtaken(TlsFiles):
+        renewed: Pair | None = None
+
+        def _check(self, contents: dict[str, bytes]) -> None:
+            if self.renewed is not None:
+                cert.write_bytes(self.renewed.cert.read_bytes())
+                key.write_bytes(self.renewed.key.read_bytes())
+            super()._check(contents)
+
+    first, second = authority.give("first"), authority.give("second")
+    cert, key = tmp_path / "tls.pem", tmp_path / "tls.key"
+    cert.write_bytes(first.cert.read_bytes())
+    key.write_bytes(first.key.read_bytes())
+    files = Overtaken(cert, key)
+    files.renewed = second
+    with pytest.raises(CredentialsUnusable, match="changed while read"):
+        files.refresh()
+    assert files.refresh()
+
+
 async def test_files_that_cannot_be_used_are_refused_at_start(
     tmp_path: Path, daemon_pair: Pair, other_authority: Authority
 ) -> None:
