@@ -89,7 +89,7 @@ def _default_cell(key: Key) -> str:
     if key.required:
         return "required"
     default = key.default_words or _default(key)
-    return default if key.default_words and '"' not in default else f"`{default}`"
+    return default if key.default_words and ('"' not in default or "`" in default) else f"`{default}`"
 
 
 def _page_sections(section: type[Any], path: tuple[str, ...], *, listed: bool = False) -> Iterator[str]:

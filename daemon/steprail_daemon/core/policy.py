@@ -247,7 +247,7 @@ def _command(value: object, more: object) -> str | None:
 
 
 def canonical(arguments_json: str) -> str:
-    """Give arguments so that the same ones read the same; what is no JSON stays as it is."""
+    """Give arguments so that the same ones read the same; what is no JSON, or nested too deep, stays as it is."""
     parsed = _parsed(arguments_json)
     return arguments_json if parsed is None else msgspec.json.encode(parsed, order="deterministic").decode()
 

@@ -17,7 +17,13 @@ from steprail_daemon.core.model import (
     StopRule,
 )
 from steprail_daemon.core.stops import already_met, expression_paths, expressions_of, problems, unserved
-from steprail_daemon.core.stops.expressions import Expression, ExpressionKind, ExpressionsUnavailable, RuleEngine
+from steprail_daemon.core.stops.expressions import (
+    Expression,
+    ExpressionKind,
+    ExpressionProblem,
+    ExpressionsUnavailable,
+    RuleEngine,
+)
 from steprail_daemon.core.views import SessionView
 from steprail_daemon.drivers.base import Driver
 from steprail_daemon.engine.facade import CreateSession, DeciderRequest, LimitsRequest
@@ -97,12 +103,7 @@ async def check_expressions(rules: tuple[StopRule, ...], engine: RuleEngine) -> 
         Invalid: RULE_INVALID, with the place in the expression.
         Unavailable: nothing can be checked now.
     """
-    try:
-        problems = await engine.check([Expression(path, source) for path, source in expression_paths(rules)])
-    except ExpressionsUnavailable as error:
-        raise Unavailable(
-            "AGENT_STARTING", f"expressions cannot be checked now: {error}", retry_after_ns=SECOND
-        ) from error
+    problems = await _problems([Expression(path, source) for path, source in expression_paths(rules)], engine)
     if problems:
         raise Invalid("RULE_INVALID", "; ".join([str(problem) for problem in problems[:8]]), field=problems[0].field)
 
@@ -113,13 +114,17 @@ async def permission_expression_problem(source: str, engine: RuleEngine) -> str:
     Raises:
         Unavailable: nothing can be checked now.
     """
+    problems = await _problems([Expression("cel", source, ExpressionKind.PERMISSION_RULE)], engine)
+    return "; ".join([str(problem) for problem in problems])
+
+
+async def _problems(expressions: list[Expression], engine: RuleEngine) -> list[ExpressionProblem]:
     try:
-        problems = await engine.check([Expression("cel", source, ExpressionKind.PERMISSION_RULE)])
+        return await engine.check(expressions)
     except ExpressionsUnavailable as error:
         raise Unavailable(
             "AGENT_STARTING", f"expressions cannot be checked now: {error}", retry_after_ns=SECOND
         ) from error
-    return "; ".join([str(problem) for problem in problems])
 
 
 def admit_rules(

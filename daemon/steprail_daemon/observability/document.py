@@ -60,7 +60,8 @@ One line of JSON each on stderr (`logging.format`), at level `info`. Prompts, te
 unless `logging.content` is set.
 
 - `call` of `steprail.calls`, one for each finished call: `method`, `code`, `reason`, `identity`, `ms`, and of
-  `session_id`, `run_id`, `step_id` and `request_id` those that the request has. Calls of the health service are at
+  `session_id`, `run_id`, `step_id`, `permission_id`, `question_id` and `request_id` those that the request or its
+  answer has. Calls of the health service are at
   level `debug`.
 - `run ended` of `steprail.runs`, one for each run: `session_id`, `run_id`, `agent`, `outcome`, `reason`, `steps`,
   `seconds` from its acceptance, `queued_seconds` of them before it was taken up, `waited_seconds` for decisions and

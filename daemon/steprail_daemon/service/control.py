@@ -19,6 +19,7 @@ from steprail_daemon.service import checks, entries, resources
 from steprail_daemon.service.calls import Call, Disconnected
 from steprail_daemon.service.control_asks import Asks
 from steprail_daemon.service.errors import rejection
+from steprail_daemon.service.kinds import KIND_NUMBERS
 from steprail_daemon.service.streams import Watch, check_cursor, parts
 from steprail_daemon.service.verbs import Verbs
 from steprail_daemon.service.wire import delimited
@@ -46,15 +47,14 @@ _Body = (
     | runs_pb2.AbortRunRequest
 )
 
-_BODY: Final = {field.name: field.number for field in events_pb2.Event.DESCRIPTOR.oneofs_by_name["body"].fields}
-_STEP_END: Final = _BODY["step_end"]
-_DECISION_REQUESTED: Final = _BODY["decision_requested"]
-_DECISION_RECORDED: Final = _BODY["decision_recorded"]
-_PERMISSION_REQUESTED: Final = _BODY["permission_requested"]
-_QUESTION_REQUESTED: Final = _BODY["question_requested"]
+_STEP_END: Final = KIND_NUMBERS["step_end"]
+_DECISION_REQUESTED: Final = KIND_NUMBERS["decision_requested"]
+_DECISION_RECORDED: Final = KIND_NUMBERS["decision_recorded"]
+_PERMISSION_REQUESTED: Final = KIND_NUMBERS["permission_requested"]
+_QUESTION_REQUESTED: Final = KIND_NUMBERS["question_requested"]
 #: Complete steps, decisions and changes of state.
 _STEPS_KINDS: Final = frozenset(
-    _BODY[name]
+    KIND_NUMBERS[name]
     for name in (
         "session_state_changed",
         "run_state_changed",

@@ -11,6 +11,7 @@ import msgspec
 from steprail.v1 import decisions_pb2, sessions_pb2
 from steprail_daemon.core.errors import Invalid
 from steprail_daemon.core.model import PermissionAction, PermissionMode, PermissionRule
+from steprail_daemon.core.stops.expressions import MAX_SOURCE_BYTES
 from steprail_daemon.engine.facade import CreateSession, SessionChange
 from steprail_daemon.service import checks
 from steprail_daemon.service.bounds import ID, MAX_TEXT_BYTES, NAME, REASON
@@ -19,7 +20,6 @@ from steprail_daemon.service.unsupported import refuse_unsupported
 MAX_PERMISSION_RULES: Final = 256
 MAX_TOOLS: Final = 256
 MAX_VARIABLES: Final = 64
-_MAX_CEL_BYTES: Final = 2048
 
 
 def create_session(request: sessions_pb2.CreateSessionRequest) -> CreateSession:
@@ -68,7 +68,7 @@ def _permission_rule(path: str, rule: decisions_pb2.PermissionRule) -> Permissio
         tool=checks.text(f"{path}.tool", rule.tool, NAME),
         command_prefix=checks.text(f"{path}.command_prefix", rule.command_prefix, REASON),
         path=checks.text(f"{path}.path", rule.path, REASON),
-        cel=checks.text(f"{path}.cel", rule.cel, _MAX_CEL_BYTES),
+        cel=checks.text(f"{path}.cel", rule.cel, MAX_SOURCE_BYTES),
         reason=checks.text(f"{path}.reason", rule.reason, REASON),
     )
 

@@ -1,4 +1,4 @@
-"""What the kinds of public events are called: the fields of the body of the public `Event`, by number."""
+"""What the kinds of public events are called: the fields of the body of the public `Event`, and their numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 
 from steprail.v1 import events_pb2
 
-KIND_NAMES: Final[Mapping[int, str]] = MappingProxyType(
-    {field.number: field.name for field in events_pb2.Event.DESCRIPTOR.oneofs_by_name["body"].fields}
+KIND_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
+    {field.name: field.number for field in events_pb2.Event.DESCRIPTOR.oneofs_by_name["body"].fields}
 )
+KIND_NAMES: Final[Mapping[int, str]] = MappingProxyType({number: name for name, number in KIND_NUMBERS.items()})

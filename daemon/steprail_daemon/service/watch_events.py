@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import Final
 
 from steprail.v1 import events_pb2, sessions_pb2
@@ -14,13 +13,12 @@ from steprail_daemon.service import checks
 from steprail_daemon.service.bounds import NAME
 from steprail_daemon.service.calls import Call
 from steprail_daemon.service.fields import timestamp
-from steprail_daemon.service.kinds import KIND_NAMES
+from steprail_daemon.service.kinds import KIND_NUMBERS
 from steprail_daemon.service.streams import check_cursor, parts
 
 MAX_CURSORS: Final = 10_000
 #: Cursors of one heartbeat, which with the longest ids stays well under 1 MiB. More come in another.
 _CURSORS_AT_ONCE: Final = 4096
-_KINDS: Final[Mapping[str, int]] = MappingProxyType({name: number for number, name in KIND_NAMES.items()})
 
 
 def selection(request: sessions_pb2.WatchEventsRequest) -> tuple[list[Cursor], EventFilter]:
@@ -52,9 +50,9 @@ def _cursor(path: str, cursor: events_pb2.SessionCursor) -> Cursor:
 
 
 def _kind(path: str, name: str) -> int:
-    number = _KINDS.get(name)
+    number = KIND_NUMBERS.get(name)
     if number is None:
-        raise checks.invalid(path, f"is {name[:NAME]!r}; accepted are {', '.join(_KINDS)}")
+        raise checks.invalid(path, f"is {name[:NAME]!r}; accepted are {', '.join(KIND_NUMBERS)}")
     return number
 
 

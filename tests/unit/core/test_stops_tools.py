@@ -24,8 +24,8 @@ from steprail_daemon.core.model import (
     Verdict,
     VerdictOutcome,
 )
+from steprail_daemon.core.policy import canonical
 from steprail_daemon.core.stops import StepFacts, evaluate
-from steprail_daemon.core.stops.tally import canonical
 
 MATCHED, NOT_MATCHED, UNKNOWN = VerdictOutcome.MATCHED, VerdictOutcome.NOT_MATCHED, VerdictOutcome.UNKNOWN
 RUN = ToolCallScope.RUN

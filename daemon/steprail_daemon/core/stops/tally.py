@@ -6,7 +6,6 @@ Only what the rules ask for is kept. Sums are of what is known, together with wh
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from steprail_daemon.core.model import (
@@ -29,6 +28,7 @@ from steprail_daemon.core.model import (
     ToolOutcome,
     Usage,
 )
+from steprail_daemon.core.policy import canonical
 from steprail_daemon.core.usage import NO_COST, NO_USAGE
 
 #: The conditions that hold other rules.
@@ -243,17 +243,6 @@ def calls_of(step: Step) -> Iterator[tuple[str, ToolKind, ToolOutcome | None]]:
     outcomes = {result.call_id: result.outcome for result in step.tool_results}
     for call in step.tool_calls:
         yield call.tool, call.tool_kind, outcomes.get(call.call_id)
-
-
-def canonical(arguments_json: str) -> str:
-    """Give arguments in a form that is the same for the same arguments: JSON with sorted keys and no space.
-
-    What is no JSON, or is nested too deep to be read, is its own form.
-    """
-    try:
-        return json.dumps(json.loads(arguments_json), sort_keys=True, separators=(",", ":"))
-    except (ValueError, RecursionError):
-        return arguments_json
 
 
 def known_tokens(usage: Usage | None, counting: TokenCounting) -> Sum:
