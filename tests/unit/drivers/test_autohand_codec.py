@@ -185,25 +185,55 @@ def test_the_permission_mode_is_said_so_that_the_users_configuration_cannot_choo
     assert Agent(mode=mode).begin()["permissionModeSet"]["params"] == {"mode": word}
 
 
-def test_a_read_only_session_without_its_mode_does_not_start() -> None:
-    agent = Agent(mode=PermissionMode.READ_ONLY)
+@pytest.mark.parametrize(
+    ("mode", "reply"),
+    [
+        (PermissionMode.READ_ONLY, {"error": {"code": -32601, "message": "unknown"}}),
+        (PermissionMode.READ_ONLY, {"result": {"success": False}}),
+        (PermissionMode.ASK, {"error": {"code": -32603, "message": "disk"}}),
+        (PermissionMode.ASK, {"result": {"success": False}}),
+    ],
+)
+def test_a_session_without_its_mode_does_not_start(mode: PermissionMode, reply: dict[str, Any]) -> None:
+    agent = Agent(mode=mode)
     requests = agent.begin()
-    events = agent.say(answer(requests["permissionModeSet"]["id"], error={"code": -32601, "message": "unknown"}))
+    events = agent.say(answer(requests["permissionModeSet"]["id"], **reply))
     failure = ended(events).failure
     assert failure is not None
     assert failure.reason == "AGENT_START_FAILED"
+    assert agent.say(answer(requests["getHistory"]["id"], {"sessions": []})) == []
 
 
-@pytest.mark.parametrize("refused", [True, False])
-def test_a_process_that_comes_back_in_plan_mode_is_told_so_before_it_is_ready(*, refused: bool) -> None:
+def test_an_agent_that_knows_no_modes_starts_unless_it_must_not_write() -> None:
+    agent = Agent()
+    requests = agent.begin()
+    agent.say(answer(requests["getHistory"]["id"], {"sessions": []}))
+    unknown = {"code": -32601, "message": "unknown"}
+    events = agent.say(answer(requests["permissionModeSet"]["id"], error=unknown))
+    assert events == [
+        AgentErrorReported("permission_mode", "unknown", will_retry=False),
+        AgentReady("", "", "m", gate_held=True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [
+        ({"result": {"success": True}}, AgentReady),
+        ({"result": {"success": False}}, TurnEnded),
+        ({"error": {"code": -32601, "message": "unknown"}}, TurnEnded),
+    ],
+)
+def test_a_process_that_comes_back_in_plan_mode_is_told_so_before_it_is_ready(
+    reply: dict[str, Any], outcome: type
+) -> None:
     agent = Agent(plan_mode=True)
     requests = agent.begin()
     assert requests["planModeSet"]["params"] == {"enabled": True}
     agent.say(answer(requests["getHistory"]["id"], {"sessions": []}))
     agent.say(answer(requests["permissionModeSet"]["id"], {"success": True}))
-    error = {"code": -32601, "message": "unknown"} if refused else None
-    (event,) = agent.say(answer(requests["planModeSet"]["id"], {"success": True}, error))
-    assert isinstance(event, TurnEnded if refused else AgentReady)
+    (event,) = agent.say(answer(requests["planModeSet"]["id"], **reply))
+    assert isinstance(event, outcome)
 
 
 def test_why_the_process_refuses_to_start_is_told() -> None:

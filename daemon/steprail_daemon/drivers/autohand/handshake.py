@@ -15,6 +15,7 @@ import msgspec
 from steprail_daemon.core.events import AgentErrorReported, AgentEvent, AgentReady, TurnEnded
 from steprail_daemon.core.model import Failure, FailureFault, PermissionMode, TurnEndReason
 from steprail_daemon.drivers.autohand.launch import cli_mode
+from steprail_daemon.drivers.autohand.notices import refusal
 from steprail_daemon.drivers.autohand.reading import (
     Answer,
     RpcError,
@@ -111,17 +112,19 @@ class Handshake:
             events.append(AgentErrorReported("history", _unknown(str(error)), will_retry=False))
 
     def _on_mode(self, answer: Answer, events: list[AgentEvent]) -> None:
-        error = answer.error
-        if error is None:
+        refused = refusal(answer)
+        if refused is None:
             return
-        if error.code == _METHOD_NOT_FOUND and self._settings.permission_mode is not PermissionMode.READ_ONLY:
-            events.append(AgentErrorReported("permission_mode", error.message, will_retry=False))
+        is_unknown = answer.error is not None and answer.error.code == _METHOD_NOT_FOUND
+        if is_unknown and self._settings.permission_mode is not PermissionMode.READ_ONLY:
+            events.append(AgentErrorReported("permission_mode", refused, will_retry=False))
         else:
-            self._fail("AGENT_START_FAILED", f"the permission mode was refused: {error.message}", events)
+            self._fail("AGENT_START_FAILED", f"the permission mode was refused: {refused}", events)
 
     def _on_plan_mode(self, answer: Answer, events: list[AgentEvent]) -> None:
-        if answer.error is not None:
-            self._fail("AGENT_START_FAILED", f"the plan mode was refused: {answer.error.message}", events)
+        refused = refusal(answer)
+        if refused is not None:
+            self._fail("AGENT_START_FAILED", f"the plan mode was refused: {refused}", events)
 
     def _fail(self, reason: str, message: str, events: list[AgentEvent]) -> None:
         if self._failed:

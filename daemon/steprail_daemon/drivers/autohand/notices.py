@@ -26,15 +26,22 @@ def succeeded(answer: Answer) -> bool:
         return False
 
 
+def refusal(answer: Answer) -> str | None:
+    """Say why the agent did not do what was asked; None if it did."""
+    if answer.error is not None:
+        return answer.error.message
+    return None if succeeded(answer) else "it answered without success"
+
+
 def on_nothing(_answer: Answer, _events: list[AgentEvent]) -> None:
     """Take an answer that changes nothing: what it is about is told by other lines."""
 
 
 def on_mode(what: str, answer: Answer, events: list[AgentEvent]) -> None:
     """Take the answer to a change of mode."""
-    if answer.error is not None or not succeeded(answer):
-        message = "it answered without success" if answer.error is None else answer.error.message
-        events.append(AgentErrorReported(what, f"the mode was not changed: {message}", will_retry=False))
+    refused = refusal(answer)
+    if refused is not None:
+        events.append(AgentErrorReported(what, f"the mode was not changed: {refused}", will_retry=False))
 
 
 def on_accepted(batch_id: str, answer: Answer, events: list[AgentEvent]) -> None:
@@ -54,5 +61,6 @@ def file_modified(line: wire.FileModified, events: list[AgentEvent]) -> None:
 def context_changed(kind: ContextWindowKind, line: wire.ContextCompacted, events: list[AgentEvent]) -> None:
     """Tell what became of the model's context."""
     told = line.params
-    used = told.tokens_used if told.tokens_used is not None else told.tokens_before
+    # Where the history was shortened, the size before is no longer that of the context.
+    used = told.tokens_used if told.tokens_used is not None else told.tokens_after
     events.append(ContextWindowChanged(kind, used, told.max_tokens))

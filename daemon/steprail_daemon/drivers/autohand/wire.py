@@ -313,7 +313,6 @@ class RateLimit(_Line, tag="autohand.hook.rateLimit"):
 class ContextParams(_Params):
     """How full the model's context is, where it is told."""
 
-    tokens_before: int | None = None
     tokens_after: int | None = None
     tokens_used: int | None = None
     max_tokens: int | None = None
