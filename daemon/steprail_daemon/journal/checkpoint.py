@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from steprail_daemon.journal.schema import describe
-from steprail_daemon.journal.store import JournalError
+from steprail_daemon.journal.beside import Beside
 
 #: With nobody writing, a log file larger than this is cut to nothing.
 TRUNCATE_ABOVE: Final = 4 * 1024 * 1024
@@ -41,9 +39,7 @@ class Checkpointer:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._wal = path.with_name(path.name + "-wal")
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
-        self._closed = False
+        self._beside = Beside(path, "a checkpoint", lock_seconds=0)
 
     def run(self, *, idle: bool) -> Checkpoint:
         """Move what is committed into the file and sync it; takes as long as the disk needs.
@@ -54,21 +50,8 @@ class Checkpointer:
         Raises:
             JournalError: the disk refused, or the journal is closed.
         """
-        with self._lock:
-            if self._closed:
-                raise JournalError(f"journal {self._path}: it is closed")
-            try:
-                return self._run(self._connected(), idle=idle)
-            except (sqlite3.Error, OSError) as error:
-                raise JournalError(describe(self._path, error)) from error
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is None:
-            connection = sqlite3.connect(self._path, isolation_level=None, timeout=0, check_same_thread=False)
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA wal_autocheckpoint = 0")
-            self._connection = connection
-        return self._connection
+        with self._beside.using() as connection:
+            return self._run(connection, idle=idle)
 
     def _run(self, connection: sqlite3.Connection, *, idle: bool) -> Checkpoint:
         _, frames, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -97,12 +80,4 @@ class Checkpointer:
         Raises:
             JournalError: it did not end within `timeout` seconds.
         """
-        if not self._lock.acquire(timeout=timeout):
-            raise JournalError(f"journal {self._path}: a checkpoint did not end within {timeout:g} s")
-        try:
-            self._closed = True
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-        finally:
-            self._lock.release()
+        self._beside.close(timeout)

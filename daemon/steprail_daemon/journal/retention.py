@@ -13,17 +13,15 @@ the price of 4 to 30 per cent more bytes written with every commit (measured), f
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from steprail_daemon.journal.beside import Beside
 from steprail_daemon.journal.layout import LANES, LAST_SUB, MAX_SEQ, checksum, key_range, pack_key, unpack_key
 from steprail_daemon.journal.record import condense
-from steprail_daemon.journal.schema import describe
-from steprail_daemon.journal.store import JournalError
 
 TURN_ROWS: Final = 32
 TURN_BYTES: Final = 64 * 1024
@@ -76,13 +74,10 @@ class Retention:
     """Does one turn at a time, on a connection of its own. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self._beside = Beside(path, "a turn of retention", lock_seconds=_LOCK_SECONDS)
         self._cuts: deque[_Cut] = deque()
         #: Sessions whose pages are damaged: they are left alone, so that the others have their turn.
         self._damaged: set[int] = set()
-        self._closed = False
 
     def turn(self, keep: Keep, now: int) -> Removed:
         """Do a bounded part of what is to be done. `now` is the time in Unix nanoseconds.
@@ -90,31 +85,13 @@ class Retention:
         Raises:
             JournalError: the disk refused, the writer held its lock for a second, or the journal is closed.
         """
-        with self._lock:
-            if self._closed:
-                raise JournalError(f"journal {self._path}: it is closed")
+        with self._beside.using() as database:
             try:
-                database = self._connected()
                 return self._sweep(database, self._cuts[0]) if self._cuts else self._plan(database, keep, now)
             except (sqlite3.Error, OSError) as error:
-                self._roll_back()
                 if self._cuts and _is_damage(error):
                     self._damaged.add(self._cuts.popleft().session_no)
-                raise JournalError(describe(self._path, error)) from error
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is None:
-            connection = sqlite3.connect(
-                self._path, isolation_level=None, timeout=_LOCK_SECONDS, check_same_thread=False
-            )
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA wal_autocheckpoint = 0")
-            self._connection = connection
-        return self._connection
-
-    def _roll_back(self) -> None:
-        if self._connection is not None and self._connection.in_transaction:
-            self._connection.rollback()
+                raise
 
     def close(self, timeout: float = 10.0) -> None:
         """Close the connection once a turn that is under way has ended.
@@ -122,15 +99,7 @@ class Retention:
         Raises:
             JournalError: it did not end within `timeout` seconds.
         """
-        if not self._lock.acquire(timeout=timeout):
-            raise JournalError(f"journal {self._path}: a turn of retention did not end within {timeout:g} s")
-        try:
-            self._closed = True
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-        finally:
-            self._lock.release()
+        self._beside.close(timeout)
 
     # --- what is to be done -----------------------------------------------------------------------------------------
 
