@@ -129,11 +129,12 @@ async def test_a_stream_that_breaks_off_at_any_event_is_taken_up_without_gap_and
 async def test_the_client_that_began_a_run_is_killed_and_the_run_goes_on(stage: Stage) -> None:
     """T5: `steprail run`, which started it, dies without a word."""
     known = {run.run_id for run in await stage.client.list_runs()}
-    prompt = script(command("sleep 0.4"), says("went on"))
+    prompt = script(command("while test ! -e go; do sleep 0.02; done"), says("went on"))
     arguments = ["run", "-a", "scripted", "-C", str(stage.workspace), "--json", prompt]
     await seen_by_client(stage, arguments, 2, stage.workspace / "errors")
     run = await last_run(stage, known)
     assert run.state not in TERMINAL
+    (stage.workspace / "go").touch()
     run = await stage.ended(run.run_id)
     assert (run.state, run.text) == (COMPLETED, "went on")
 
