@@ -21,9 +21,9 @@ from tests.behaviours.stage import (
     read,
     says,
     script,
-    until,
 )
 from tests.framework.liveness import wait_gone
+from tests.framework.waiting import until
 
 from steprail.v1 import admin_pb2, errors_pb2, events_pb2, rules_pb2, runs_pb2
 

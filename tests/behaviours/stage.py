@@ -18,7 +18,7 @@ from tests.framework.daemon import Daemon, short_directory
 from tests.framework.metrics import get, samples
 
 from steprail.client import Client
-from steprail.v1 import decisions_pb2, events_pb2, runs_pb2, runs_pb2_grpc, sessions_pb2, sessions_pb2_grpc
+from steprail.v1 import decisions_pb2, events_pb2, runs_pb2, runs_pb2_grpc, sessions_pb2_grpc
 from steprail_daemon.testing import fake_claude
 
 QUEUED, RUNNING = events_pb2.RUN_STATE_QUEUED, events_pb2.RUN_STATE_RUNNING
@@ -160,13 +160,6 @@ class Stage:
                 return event
         raise AssertionError(f"the run ended without {body}\n{self.daemon.log.read_text()}")
 
-    async def until_state(self, run_id: str, state: events_pb2.RunState.ValueType) -> None:
-        """Watch a run until it has had a state."""
-        async for event in self.client.watch_run(run_id):
-            if event.run_state_changed.state == state:
-                return
-        raise AssertionError(f"the run ended without {events_pb2.RunState.Name(state)}")
-
     async def events(self, run_id: str) -> list[events_pb2.Event]:
         """Give every event of a run that ends."""
         with anyio.fail_after(WAIT):
@@ -223,13 +216,6 @@ def gapless(events: Sequence[events_pb2.Event]) -> bool:
     return [event.seq for event in events] == list(range(events[0].seq, events[0].seq + len(events)))
 
 
-async def until(condition: Callable[[], bool], timeout: float = WAIT) -> None:
-    """Wait for what another process does and nothing announces, within bounds."""
-    with anyio.fail_after(timeout):
-        while not condition():  # noqa: ASYNC110 - nothing announces it
-            await anyio.sleep(0.02)
-
-
 @asynccontextmanager
 async def play(daemon: PlayedDaemon, name: str = "play") -> AsyncIterator[Stage]:
     """Give a client of a daemon that runs, and a directory."""
@@ -254,8 +240,3 @@ def daemon_of_its_own(
         finally:
             if daemon.log.exists():
                 daemon.stop()
-
-
-def session_request(stage: Stage, agent: str, **more: Any) -> sessions_pb2.CreateSessionRequest:
-    """Give a request for a session with what the client has no argument for."""
-    return sessions_pb2.CreateSessionRequest(agent=agent, cwd=str(stage.workspace), **more)

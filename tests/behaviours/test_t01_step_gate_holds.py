@@ -18,8 +18,8 @@ from tests.behaviours.stage import (
     read,
     says,
     script,
-    until,
 )
+from tests.framework.waiting import until
 
 from steprail.client import steps
 from steprail.v1 import decisions_pb2, rules_pb2

@@ -20,9 +20,9 @@ from tests.behaviours.stage import (
     read,
     says,
     script,
-    until,
 )
 from tests.framework.liveness import is_alive, marked, wait_gone
+from tests.framework.waiting import until
 
 from steprail.v1 import events_pb2
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import anyio
 import pytest
 from tests.behaviours.stage import (
@@ -22,7 +19,6 @@ from tests.behaviours.stage import (
     says,
     script,
 )
-from tests.framework.liveness import wait_gone
 
 from steprail.client import Client, steps
 from steprail.errors import AlreadyExists, FailedPrecondition
@@ -147,10 +143,7 @@ async def test_after_a_restart_the_same_request_gives_the_same_run_and_another_b
         async with play(daemon) as stage:
             request = stage.client.start_request(await stage.session(), LONG)
             run = await stage.ended((await start(stage.client, request)).run_id)
-            worker = daemon.worker_pid()
-            os.kill(worker, signal.SIGKILL)
-            assert wait_gone([worker], 5.0) == set()
-            await daemon.answering()
+            await daemon.kill_worker()
             await same(stage, request, run)
         assert daemon.stop() == 0
         await daemon.start()

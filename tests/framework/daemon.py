@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
+from tests.framework.liveness import wait_gone
 
 from steprail.client import Client
 from steprail.errors import StepRailError
@@ -21,6 +23,8 @@ from steprail.errors import StepRailError
 STEPRAIL = str(Path(sys.executable).parent / "steprail")
 START_SECONDS = 30.0
 END_SECONDS = 30.0
+#: Within which nothing of a killed worker may be left.
+GONE_SECONDS = 5.0
 
 
 class Daemon:
@@ -104,6 +108,13 @@ permission_mode = "{permission_mode}"
             if b"steprail_daemon.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return pid
         raise AssertionError(f"there is no worker\n{self.log.read_text()}")
+
+    async def kill_worker(self) -> None:
+        """Kill the worker, see everything below the parent process go, and wait until the next one answers."""
+        tree = self.descendants()
+        os.kill(self.worker_pid(), signal.SIGKILL)
+        assert await anyio.to_thread.run_sync(wait_gone, tree, GONE_SECONDS) == set()
+        await self.answering()
 
     def agent_pid(self, program: Path) -> int:
         """Find the agent's own process."""

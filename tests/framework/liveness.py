@@ -68,12 +68,6 @@ def wait_none_marked(prefix: str, seconds: float) -> set[int]:
     return set()
 
 
-def pss_kib(pid: int) -> int:
-    """Give a process's proportional set size in KiB."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-
-
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()

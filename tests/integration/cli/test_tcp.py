@@ -11,6 +11,7 @@ import anyio
 import pytest
 from tests.framework.certificates import Authority
 from tests.framework.daemon import STEPRAIL, Daemon, short_directory
+from tests.framework.waiting import until
 from tests.integration.cli.conftest import FAKE_CLAUDE, LIMIT, Steprail
 
 TOKEN, NEXT = "a-token-of-somebody", "another-token-of-somebody"
@@ -59,14 +60,7 @@ class TcpDaemon(Daemon):
         """Ask for a reload and wait until the log has said each of these since."""
         seen = self.log.stat().st_size
         os.kill(self.pid, signal.SIGHUP)
-
-        async def said() -> None:
-            with anyio.fail_after(LIMIT):
-                # A file that grows has no event to wait for.
-                while not all(words in self.log.read_text()[seen:] for words in expected):  # noqa: ASYNC110
-                    await anyio.sleep(0.02)
-
-        anyio.run(said)
+        anyio.run(until, lambda: all(words in self.log.read_text()[seen:] for words in expected), LIMIT)
 
 
 @pytest.fixture

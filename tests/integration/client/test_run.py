@@ -7,6 +7,7 @@ import threading
 
 import anyio
 import pytest
+from tests.framework.waiting import until
 from tests.integration.client.conftest import THREE_STEPS, Play, command, says, script
 
 from steprail.client import Allow, Decision, Deny, steps, tool
@@ -38,7 +39,6 @@ async def test_a_rule_stops_it_and_it_goes_on_from_there(play: Play) -> None:
 
 async def test_a_function_decides_about_each_step_and_may_block_without_holding_the_loop_up(play: Play) -> None:
     asked: list[int] = []
-    ticks = 0
     free = threading.Event()
 
     def decide(step: steps_pb2.Step) -> bool:
@@ -47,10 +47,7 @@ async def test_a_function_decides_about_each_step_and_may_block_without_holding_
         return step.number < 2
 
     async with play.client.run(THREE_STEPS, decide=decide, **play.new) as run:
-        with anyio.fail_after(WAIT):
-            while not asked:
-                ticks += 1
-                await anyio.sleep(0.01)
+        await until(lambda: bool(asked), WAIT)
         free.set()
         stopped = await run
     assert (stopped.state, asked, play.count()) == (STOPPED, [1, 2], ["one", "two"])

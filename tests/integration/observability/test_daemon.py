@@ -9,16 +9,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.framework.daemon import STEPRAIL, Daemon, short_directory
 from tests.framework.metrics import BY_DAEMON, get, moved, samples
+from tests.framework.waiting import until
 
 from steprail.client import Client
 from steprail_daemon.config.schema import Server
@@ -79,13 +79,6 @@ def observed(http: str | None = "127.0.0.1:0", **more: str) -> Iterator[Observed
         finally:
             if daemon.log.exists():
                 daemon.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another process does and no event of ours announces, within bounds."""
-    with anyio.fail_after(WAIT):
-        while not condition():  # noqa: ASYNC110
-            await anyio.sleep(0.05)
 
 
 async def one_run(daemon: Observed, **behaviour: object) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import anyio
 import pytest
-from tests.framework.daemon import Daemon, children_of, short_directory
+from tests.framework.daemon import Daemon, short_directory
 from tests.integration.service.stubs import Stubs, refused
 
 from steprail.client._channel import open_channel
@@ -69,16 +67,6 @@ async def running(stubs: Stubs, run_id: str) -> None:
     stream.cancel()
 
 
-async def killed(built: Daemon) -> None:
-    """Kill the worker, and wait until the next one answers."""
-    worker = built.worker_pid()
-    os.kill(worker, signal.SIGKILL)
-    with anyio.fail_after(WAIT):
-        while worker in children_of(built.pid):  # noqa: ASYNC110 - not our child, and nothing announces its end
-            await anyio.sleep(0.01)
-    await built.answering()
-
-
 async def test_a_run_is_started_once_whoever_asks_again_and_whenever(built: Daemon, stubs: Stubs) -> None:
     session_id = await a_session(built, stubs, "once")
     request = start(session_id, "once")
@@ -93,7 +81,7 @@ async def test_a_run_is_started_once_whoever_asks_again_and_whenever(built: Daem
     await ask()
     assert len(set(twins)) == 1
 
-    await killed(built)
+    await built.kill_worker()
     again = await stubs.runs.StartRun(request, timeout=WAIT, wait_for_ready=True)
     assert again.run.run_id == twins[0]
     assert again.run.failure.reason in ("DAEMON_RESTARTED", "")
@@ -110,12 +98,12 @@ async def test_a_session_is_made_closed_and_deleted_once_over_restarts(built: Da
     close = sessions_pb2.CloseSessionRequest(session_id=session_id, force=True, request_id="close")
     delete = sessions_pb2.DeleteSessionRequest(session_id=session_id, request_id="delete")
     await stubs.sessions.CloseSession(close, timeout=WAIT)
-    await killed(built)
+    await built.kill_worker()
     again = await stubs.sessions.CreateSession(create, timeout=WAIT, wait_for_ready=True)
     assert again.session.session_id == session_id
     assert (await stubs.sessions.CloseSession(close, timeout=WAIT)).session.session_id == session_id
     await stubs.sessions.DeleteSession(delete, timeout=WAIT)
-    await killed(built)
+    await built.kill_worker()
     await stubs.sessions.DeleteSession(delete, timeout=WAIT, wait_for_ready=True)
     error = await refused(stubs.sessions.GetSession(sessions_pb2.GetSessionRequest(session_id=session_id)))
     assert error.reason == "SESSION_NOT_FOUND"
@@ -126,7 +114,7 @@ async def test_a_refusal_is_not_remembered_over_a_restart(built: Daemon, stubs: 
     first = (await stubs.runs.StartRun(start(session_id, "first"), timeout=WAIT)).run
     await running(stubs, first.run_id)
     assert (await refused(stubs.runs.StartRun(start(session_id, "second"), timeout=WAIT))).reason == "SESSION_BUSY"
-    await killed(built)
+    await built.kill_worker()
     run = (await stubs.runs.StartRun(start(session_id, "second"), timeout=WAIT, wait_for_ready=True)).run
     assert len(await runs_of(stubs, session_id)) == 2
     await stubs.runs.AbortRun(runs_pb2.AbortRunRequest(run_id=run.run_id), timeout=WAIT)
