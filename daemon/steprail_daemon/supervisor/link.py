@@ -196,6 +196,9 @@ class ParentLink:
         elif kind == "welcome":
             self.life = _whole(message["life"])
             self.leftovers_killed = _whole(message["leftovers_killed"])
+            if self.life == 1:
+                # The parent counts from its own start: to a later worker it tells what the first one has counted.
+                self._count("processes_killed_total", self.leftovers_killed, {"signal": "KILL"})
 
     def _spawned(self, process_id: int, pid: int, descriptors: tuple[int, ...]) -> None:
         pending = self._pending.pop(process_id, None)

@@ -235,14 +235,18 @@ async def test_the_parent_s_death_fails_what_waits_and_is_told_once(parent: Fake
 
 
 @pytest.mark.anyio
-async def test_what_the_parent_counts_is_observed(parent: FakeParent) -> None:
-    parent.tell(type="welcome", instance="i", life=2, leftovers_killed=5)
+@pytest.mark.parametrize(("life", "of_earlier_lives"), [(1, [5.0]), (2, [])], ids=["first worker", "later worker"])
+async def test_what_the_parent_counts_is_observed_and_what_its_start_killed_once(
+    parent: FakeParent, life: int, of_earlier_lives: list[float]
+) -> None:
+    parent.tell(type="welcome", instance="i", life=life, leftovers_killed=5)
     parent.tell(type="orphans", reaped=7, killed=1)
     process = await parent.start()
     parent.exited(1, 0, None, leftovers=3)
     await process.exited()
-    assert (parent.link.life, parent.link.leftovers_killed) == (2, 5)
+    assert (parent.link.life, parent.link.leftovers_killed) == (life, 5)
     assert parent.observed == [
+        *[("processes_killed_total", killed, {"signal": "KILL"}) for killed in of_earlier_lives],
         ("orphans_reaped_total", 7, {}),
         ("processes_killed_total", 1, {"signal": "KILL"}),
         ("processes_killed_total", 3, {"signal": "KILL"}),
