@@ -58,7 +58,7 @@ class Agent:
         """Whether a prompt would be refused."""
         return self.wedged or self._pending is not None or (self.turn is not None and self.turn.open)
 
-    def begin(self, prompt: Prompt) -> Effect:
+    def begin(self, prompt: Prompt) -> None:
         """Make the turn of a prompt; it starts after the requests that were read in one piece with it."""
         self.process.staging.drop()
         self.looks_idle = False
@@ -67,7 +67,6 @@ class Agent:
         self.turn = turn
         self._pending = (time.monotonic() + self.process.script.timers.turn_start, turn)
         self.process.turns += 1
-        return Effect(lambda: None)
 
     def abort(self) -> Effect | None:
         """Abort the turn. One that has not begun stays for ever, and with it the process: the CLI does that too."""
@@ -77,7 +76,7 @@ class Agent:
         if turn.wedge():
             self._pending = None
             self.wedged = True
-            return Effect(lambda: None)
+            return None
         return Effect(turn.abort, urgent=True)
 
     def _source(self, prompt: Prompt) -> tuple[Source, TurnScript]:

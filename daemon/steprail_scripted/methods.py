@@ -60,7 +60,8 @@ class Methods:
             raise RpcError(INVALID_PARAMS, "Missing required parameter: message")
         if self._agent.busy:
             raise RpcError(INTERNAL_ERROR, "Agent is already processing")
-        return Handled({"success": True}, self._agent.begin(_prompt_of(message, params)))
+        self._agent.begin(_prompt_of(message, params))
+        return Handled({"success": True})
 
     def _step_decision(self, params: dict[str, Any]) -> Handled:
         step_id, stop = params.get("stepId"), params.get("stop")
