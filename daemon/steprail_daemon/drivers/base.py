@@ -7,14 +7,21 @@ agent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from steprail_daemon.core.commands import AgentCommand
-from steprail_daemon.core.events import AgentEvent
-from steprail_daemon.core.model import Capabilities, PermissionMode
+from steprail_daemon.core.events import AgentEvent, MessageDelta
+from steprail_daemon.core.model import Capabilities, PermissionMode, ToolKind
+
+#: Characters of one delta: at four bytes each it stays within what one event may hold, 64 KiB.
+MAX_DELTA: Final = 16 * 1024
+
+#: Characters of a title: at four bytes each it stays within what one may hold, 1 KiB.
+_TITLE_LENGTH: Final = 200
 
 
 def command_problem(text: str, program: str) -> str:
@@ -26,6 +33,45 @@ def command_problem(text: str, program: str) -> str:
     if bare.startswith("/"):
         return f"a prompt that begins with '/' is a command to {program}, which does not go by its step gate"
     return ""
+
+
+def kind_of(tool: str, kinds: Mapping[str, ToolKind]) -> ToolKind:
+    """Say what a tool does. Tools of MCP servers are OTHER: their names say nothing certain."""
+    kind = kinds.get(tool)
+    if kind is not None:
+        return kind
+    return ToolKind.OTHER if tool.startswith("mcp__") else ToolKind.UNKNOWN
+
+
+def one_line(text: str) -> str:
+    """Give a text as a title: in one line, and not too long."""
+    # Few texts have line ends, and every call has a title.
+    if "\n" in text or "\r" in text:
+        text = " ".join(text.split())
+    return text[:_TITLE_LENGTH]
+
+
+def call_title(tool: str, about: str) -> str:
+    """Say in one line what a call of `tool` is about; `about` may be empty."""
+    about = one_line(about)
+    return f"{tool}: {about}"[:_TITLE_LENGTH] if about else tool
+
+
+def add_deltas(message_id: str, text: str, events: list[AgentEvent]) -> None:
+    """Add a part of a message, in several events where it is too long for one."""
+    if len(text) <= MAX_DELTA:
+        events.append(MessageDelta(message_id, text))
+        return
+    events.extend([MessageDelta(message_id, text[at : at + MAX_DELTA]) for at in range(0, len(text), MAX_DELTA)])
+
+
+def version_range(oldest: tuple[int, ...], beyond: tuple[int, ...]) -> str:
+    """Word which versions are accepted: from `oldest` on, below `beyond`."""
+    return f"{_dotted(oldest)} or later, below {_dotted(beyond)}"
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 class Channel(Enum):

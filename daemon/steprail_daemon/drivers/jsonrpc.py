@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+#: What takes an answer.
 T = TypeVar("T")
 
 _to_json = msgspec.json.encode
@@ -17,9 +17,9 @@ class Requests(Generic[T]):
 
     def __init__(self) -> None:
         self._last = 0
-        self._open: dict[int, Callable[[T], None]] = {}
+        self._open: dict[int, T] = {}
 
-    def line(self, method: str, params: dict[str, Any] | None, on_answer: Callable[[T], None]) -> bytes:
+    def line(self, method: str, params: dict[str, Any] | None, on_answer: T) -> bytes:
         """Give the line of a request; `on_answer` takes its answer."""
         self._last += 1
         self._open[self._last] = on_answer
@@ -28,6 +28,6 @@ class Requests(Generic[T]):
             request["params"] = params
         return _to_json(request) + b"\n"
 
-    def answered(self, request_id: int | str | None) -> Callable[[T], None] | None:
+    def answered(self, request_id: int | str | None) -> T | None:
         """Give what takes the answer to `request_id`; None if nothing with that id is open."""
         return self._open.pop(request_id, None) if isinstance(request_id, int) else None

@@ -517,6 +517,28 @@ def test_a_question_is_acknowledged_at_once() -> None:
     assert json.loads(asked.arguments_json) == {"command": "ls"}
 
 
+def test_titles_have_one_line_and_a_bound() -> None:
+    agent = Agent().ready().prompted()
+    args = {"command": "echo a\n\techo b"}
+    events = agent.say(
+        line("toolStart", toolId="c1", toolName="run_command", args=args),
+        line("toolStart", toolId="c2", toolName="run_command", args={"command": "x" * 1_000}),
+        line("permissionRequest", requestId="r1", tool="write_file", description="Write to this file?\n  a.txt"),
+        line("permissionRequest", requestId="r2", tool="write_file", description="x" * 1_000),
+        line("directoryAccessRequest", requestId="r3", path="/data", reason="To read.\r\nAnd write."),
+    )
+    assert [event.call.title for event in of(events, ToolStarted)] == [
+        "run_command: echo a echo b",
+        f"run_command: {'x' * 187}",
+    ]
+    assert json.loads(of(events, ToolStarted)[0].call.arguments_json) == args
+    assert [event.title for event in of(events, PermissionAsked)] == [
+        "Write to this file? a.txt",
+        "x" * 200,
+        "Use files in /data? To read. And write.",
+    ]
+
+
 @pytest.mark.parametrize(
     ("command", "params"),
     [

@@ -242,7 +242,7 @@ def test_errors_of_the_provider_have_their_reasons() -> None:
     events = events_of("h3-500-retries")
     failures = [event.failure for event in of(events, TurnEnded)]
     assert [failure and failure.reason for failure in failures] == ["AGENT_ERROR", None, "AUTH_FAILED"]
-    # The recorded size after the warning is larger than the one before, 17526: the summary is longer than what it is of.
+    # It was 17526 before: the summary is longer than what it stands for.
     assert of(events, ContextWindowChanged) == [
         ContextWindowChanged(ContextWindowKind.WARNING, 17_544),
         ContextWindowChanged(ContextWindowKind.COMPACTED),
@@ -269,7 +269,7 @@ def test_a_permission_names_its_call_with_all_of_its_arguments() -> None:
     (first, _) = of(events_of("s-write-file-preview"), PermissionAsked)
     assert (first.call_id, first.tool, first.tool_kind) == ("call_1", "write_file", ToolKind.EDIT)
     assert "made by the agent" in first.arguments_json
-    assert first.title == "Write to this file?\n  new.txt"
+    assert first.title == "Write to this file? new.txt"
 
 
 def test_a_permission_that_an_abort_made_void_is_withdrawn() -> None:

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from steprail_daemon.core.commands import (
     AgentCommand,
     AnswerBoundary,
@@ -50,6 +48,7 @@ from steprail_daemon.drivers.autohand.notices import (
     on_accepted,
     on_mode,
     on_nothing,
+    refusal,
     succeeded,
 )
 from steprail_daemon.drivers.autohand.permissions import Permissions
@@ -68,13 +67,6 @@ _BUSY: Final = "already processing"
 OnAnswer = Callable[[reading.Answer, list[AgentEvent]], None]
 
 
-class _Taken(msgspec.Struct):
-    """An answer, and where what it means is put."""
-
-    answer: reading.Answer
-    events: list[AgentEvent]
-
-
 class AutohandCodec:
     """The protocol of one process."""
 
@@ -84,7 +76,7 @@ class AutohandCodec:
         self._out: list[bytes] = []
         self._noise = 0
         self._line = b""
-        self._requests: Requests[_Taken] = Requests()
+        self._requests: Requests[OnAnswer] = Requests()
         self._handshake = Handshake(settings, self._ask)
         self._ended = False
         self._prompt_id = ""
@@ -188,9 +180,7 @@ class AutohandCodec:
     # --- out -----------------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, params: dict[str, Any] | None, on_answer: OnAnswer) -> None:
-        self._out.append(
-            self._requests.line(_PREFIX + method, params, lambda taken: on_answer(taken.answer, taken.events))
-        )
+        self._out.append(self._requests.line(_PREFIX + method, params, on_answer))
 
     def _send_prompt(self, command: SendPrompt) -> None:
         if self._prompt_id:
@@ -233,7 +223,7 @@ class AutohandCodec:
     def _on_answer(self, answer: reading.Answer, events: list[AgentEvent]) -> None:
         take = self._requests.answered(answer.id)
         if take is not None:
-            take(_Taken(answer, events))
+            take(answer, events)
         elif answer.id is None and answer.error is not None:
             if self._handshake.ready:
                 events.append(ProtocolFailed(f"the agent did not understand a line: {answer.error.message}"))
@@ -243,10 +233,9 @@ class AutohandCodec:
             self._pass_on("answer", events)
 
     def _on_prompt_answered(self, prompt_id: str, answer: reading.Answer, events: list[AgentEvent]) -> None:
-        error = answer.error
-        if prompt_id != self._prompt_id or (error is None and succeeded(answer)):
+        message = refusal(answer)
+        if prompt_id != self._prompt_id or message is None:
             return
-        message = "it answered without success" if error is None else error.message
         if _BUSY in message:
             # It hangs at an earlier prompt, and only another process helps.
             events.append(ProtocolFailed(f"the agent refused the prompt although it has no other: {message}"))

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from steprail_daemon.core.model import PermissionMode
-from steprail_daemon.drivers.base import LaunchPlan, LaunchSpec, ProbeResult
+from steprail_daemon.drivers.base import LaunchPlan, LaunchSpec, ProbeResult, version_range
 
 #: The version whose ways are known. Nothing on the wire says that the CLI waits at `stepEnd`, so a session counts as
 #: gated by its version alone, and the range is narrow.
@@ -75,10 +75,6 @@ def read_version(output: bytes, code: int | None) -> ProbeResult:
     word = found[1]
     version = tuple(int(part) for part in word.split("."))
     if not OLDEST <= version < BEYOND:
-        accepted = f"{_dotted(OLDEST)} or later, below {_dotted(BEYOND)}"
+        accepted = version_range(OLDEST, BEYOND)
         return ProbeResult(word, f"version {word} is not supported; accepted: {accepted}")
     return ProbeResult(word)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in version)

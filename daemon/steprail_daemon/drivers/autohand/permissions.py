@@ -15,6 +15,7 @@ from steprail_daemon.core.events import AgentEvent, PermissionAsked, PermissionW
 from steprail_daemon.core.model import PermissionAlternative, ToolKind
 from steprail_daemon.drivers.autohand import wire
 from steprail_daemon.drivers.autohand.tools import DIRECTORY_TOOL, Calls, json_of, tool_kind
+from steprail_daemon.drivers.base import one_line
 
 #: How long the CLI waits for the answer to an acknowledged question, in seconds; read in its source.
 HOLD_S: Final = 3_600
@@ -37,11 +38,6 @@ class Permissions:
         self._void = False
         self._hook: wire.PermissionHookParams | None = None
 
-    @property
-    def waiting(self) -> bool:
-        """Whether an answer is owed."""
-        return bool(self._open) and not self._void
-
     def announce(self, hook: wire.PermissionHookParams) -> None:
         """Keep the arguments that the next question is about."""
         self._hook = hook
@@ -59,7 +55,7 @@ class Permissions:
                 tool=asked.tool,
                 arguments_json=json_of(args),
                 tool_kind=tool_kind(asked.tool),
-                title=asked.description,
+                title=one_line(asked.description),
             )
         )
         return "permissionAcknowledged", {"requestId": asked.request_id}
@@ -74,7 +70,7 @@ class Permissions:
                 tool=DIRECTORY_TOOL,
                 arguments_json=msgspec.json.encode({"path": asked.path, "reason": asked.reason}).decode(),
                 tool_kind=ToolKind.OTHER,
-                title=f"Use files in {asked.path}?" + (f" {asked.reason}" if asked.reason else ""),
+                title=one_line(f"Use files in {asked.path}?" + (f" {asked.reason}" if asked.reason else "")),
             )
         )
         return "directoryAccessAcknowledged", {"requestId": asked.request_id}

@@ -14,6 +14,7 @@ from msgspec import Raw
 from steprail_daemon.core.events import AgentEvent, ToolEnded, ToolStarted
 from steprail_daemon.core.model import MILLISECOND, ToolCall, ToolKind, ToolOutcome, ToolResult
 from steprail_daemon.drivers.autohand.wire import CallParams, Step, StepResult, ToolEndParams
+from steprail_daemon.drivers.base import call_title, kind_of
 
 DIRECTORY_TOOL: Final = "request_directory_access"
 PLAN_TOOL: Final = "plan"
@@ -41,7 +42,6 @@ _NAMES: Final = {
 }
 _KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
-_TITLE_LENGTH: Final = 200
 _ABORTED: Final = "Command execution aborted"
 _UNAUTHORIZED: Final = "authorization"
 _NO_END: Final = "the turn ended before the agent told how this call ended"
@@ -67,11 +67,8 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def tool_kind(name: str) -> ToolKind:
-    """Say what a tool does. Tools of MCP servers are OTHER: their names say nothing certain."""
-    kind = _KINDS.get(name)
-    if kind is not None:
-        return kind
-    return ToolKind.OTHER if name.startswith("mcp__") else ToolKind.UNKNOWN
+    """Say what a tool does."""
+    return kind_of(name, _KINDS)
 
 
 def json_of(args: Raw) -> str:
@@ -202,16 +199,16 @@ def _title(tool: str, args: Raw) -> str:
         subject = _decode_subject(args)
     except msgspec.DecodeError:
         return tool
-    about = (
+    return call_title(
+        tool,
         subject.command
         or subject.file_path
         or subject.path
         or subject.pattern
         or subject.query
         or subject.url
-        or subject.question
+        or subject.question,
     )
-    return f"{tool}: {about}"[:_TITLE_LENGTH] if about else tool
 
 
 def _result(call_id: str, outcome: ToolOutcome, output: str | None, error: str | None) -> ToolResult:

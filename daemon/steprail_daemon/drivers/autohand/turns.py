@@ -15,7 +15,6 @@ import msgspec
 from steprail_daemon.core.events import (
     AgentErrorReported,
     AgentEvent,
-    MessageDelta,
     MessageEnded,
     MessageStarted,
     RateLimited,
@@ -29,9 +28,7 @@ from steprail_daemon.core.model import (
     TurnEndReason,
 )
 from steprail_daemon.drivers.autohand import wire
-
-#: Characters of one delta: at four bytes each it stays within what one event may hold, 64 KiB.
-MAX_DELTA: Final = 16 * 1024
+from steprail_daemon.drivers.base import add_deltas
 
 _QUOTA: Final = re.compile(
     r"insufficient[_ ]quota|exceeded your current quota|quota[_ ](exceeded|exhausted)|payment required|billing",
@@ -91,9 +88,7 @@ class Turn:
         self._trouble = None
         self._open(update.message_id, events)
         self._parts.append(text)
-        events.extend(
-            [MessageDelta(self._message_id, text[at : at + MAX_DELTA]) for at in range(0, len(text), MAX_DELTA)]
-        )
+        add_deltas(self._message_id, text, events)
 
     def end_text(self, ended: wire.MessageEndParams, events: list[AgentEvent]) -> None:
         """Take the end of the message; there is none where nothing was said."""

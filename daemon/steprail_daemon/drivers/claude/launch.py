@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from steprail_daemon.core.model import PermissionMode
-from steprail_daemon.drivers.base import LaunchPlan, LaunchSpec, ProbeResult
+from steprail_daemon.drivers.base import LaunchPlan, LaunchSpec, ProbeResult, version_range
 from steprail_daemon.drivers.claude.controls import mode_word
 from steprail_daemon.drivers.claude.edits import EDITING
 
@@ -82,7 +82,7 @@ def read_version(output: bytes, code: int | None) -> ProbeResult:
         ended = "did not end" if code is None else f"ended with code {code}"
         return ProbeResult("", f"`--version` {ended} and said {said[:200]!r}, which is not Claude Code's answer")
     version = _parsed(word)
-    accepted = f"{_dotted(OLDEST)} or later, below {_dotted(BEYOND)}"
+    accepted = version_range(OLDEST, BEYOND)
     if version is None:
         return ProbeResult(word, f"version {word!r} cannot be read; accepted: {accepted}")
     if not OLDEST <= version < BEYOND:
@@ -95,7 +95,3 @@ def _parsed(word: str) -> tuple[int, ...] | None:
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
         return None
     return tuple(int(part) for part in parts)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in version)

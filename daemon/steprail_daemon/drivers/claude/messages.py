@@ -10,12 +10,11 @@ always exists, for its end carries why the model stopped; it is empty where the 
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
-from steprail_daemon.core.events import AgentEvent, MessageDelta, MessageEnded, MessageStarted
+from steprail_daemon.core.events import AgentEvent, MessageEnded, MessageStarted
 from steprail_daemon.core.model import FinishReason, MessageKind, Usage
+from steprail_daemon.drivers.base import add_deltas
 from steprail_daemon.drivers.claude.usage import merged, usage_of
 from steprail_daemon.drivers.claude.wire import AssistantLine, AssistantMessage, MessageUsage, StreamEvent
 
@@ -34,10 +33,6 @@ def finish_reason(word: str | None) -> FinishReason:
     if word is None:
         return FinishReason.UNKNOWN
     return _FINISH.get(word, FinishReason.OTHER)
-
-
-#: Characters of one delta: at four bytes each it stays within what one event may hold, 64 KiB.
-MAX_DELTA: Final = 16 * 1024
 
 
 class _Message(msgspec.Struct):
@@ -151,24 +146,15 @@ class MainMessages:
         return self._open
 
 
-def _deltas(message_id: str, text: str, events: list[AgentEvent]) -> None:
-    """Add a part of a message, in several events where it is too long for one."""
-    if len(text) <= MAX_DELTA:
-        events.append(MessageDelta(message_id, text))
-        return
-    starts = range(0, len(text), MAX_DELTA)
-    events.extend([MessageDelta(message_id, text[start : start + MAX_DELTA]) for start in starts])
-
-
 def _add(message: _Message, text: str, thinking: str, events: list[AgentEvent]) -> None:
     if text:
         message.texts.append(text)
-        _deltas(message.message_id, text, events)
+        add_deltas(message.message_id, text, events)
     if thinking:
         if not message.thoughts:
             events.append(MessageStarted(message.thought_id, MessageKind.THOUGHT))
         message.thoughts.append(thinking)
-        _deltas(message.thought_id, thinking, events)
+        add_deltas(message.thought_id, thinking, events)
 
 
 def _begun(report: MessageUsage | None) -> MessageUsage | None:

@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from steprail_daemon.core.events import AgentEvent, ToolEnded, ToolStarted
 from steprail_daemon.core.model import ToolCall, ToolKind, ToolOutcome, ToolResult
+from steprail_daemon.drivers.base import call_title, kind_of
 from steprail_daemon.drivers.claude.edits import Edits
 from steprail_daemon.drivers.claude.wire import AssistantBlock, ResultPart, UserLine
 
@@ -42,8 +43,6 @@ _KINDS: Final = {
 #: `non_execution_kind` of 2.1.332 where the call was cut off; the other kinds are refusals.
 _CUT_OFF: Final = frozenset({"user-rejected", "interrupted", "cancelled"})
 
-_TITLE_LENGTH: Final = 200
-
 
 class _Subject(msgspec.Struct, gc=False):
     file_path: str = ""
@@ -59,11 +58,8 @@ _decode_subject = msgspec.json.Decoder(_Subject).decode
 
 
 def tool_kind(name: str) -> ToolKind:
-    """Say what a tool does. Tools of MCP servers are OTHER: their names say nothing certain."""
-    kind = _KINDS.get(name)
-    if kind is not None:
-        return kind
-    return ToolKind.OTHER if name.startswith("mcp__") else ToolKind.UNKNOWN
+    """Say what a tool does."""
+    return kind_of(name, _KINDS)
 
 
 def tool_started(block: AssistantBlock, agent_id: str | None, parent_call_id: str | None) -> ToolStarted:
@@ -89,18 +85,16 @@ def title_of(tool: str, arguments: Raw) -> str:
         subject = _decode_subject(arguments)
     except msgspec.DecodeError:
         return tool
-    about = (
+    return call_title(
+        tool,
         subject.file_path
         or subject.notebook_path
         or subject.command
         or subject.pattern
         or subject.url
         or subject.query
-        or subject.description
+        or subject.description,
     )
-    if "\n" in about or "\r" in about:
-        about = " ".join(about.split())
-    return f"{tool}: {about}"[:_TITLE_LENGTH] if about else tool
 
 
 def add_tool_results(line: UserLine, denied: set[str], edits: Edits, events: list[AgentEvent]) -> bool:

@@ -149,9 +149,8 @@ class StreamEventLine(_Line, tag="stream_event"):
 
 
 class Compaction(_Wire):
-    """Tokens of the conversation before and after it was summed up."""
+    """Tokens of the conversation after it was summed up."""
 
-    pre_tokens: int | None = None
     post_tokens: int | None = None
 
 
@@ -284,7 +283,7 @@ class Origin(_Wire):
 
 
 class ResultLine(_Line, tag="result"):
-    """The end of a turn. `model_usage` and `total_cost_usd` are sums over the whole session, restored by a resume."""
+    """The end of a turn. `model_usage` is the sum over the whole session, restored by a resume."""
 
     subtype: str
     is_error: bool = False
@@ -294,7 +293,6 @@ class ResultLine(_Line, tag="result"):
     errors: list[Any] = []
     api_error_status: int | None = None
     usage: MessageUsage | None = None
-    total_cost_usd: float | None = None
     model_usage: dict[str, ModelUsage] | None = msgspec.field(default=None, name="modelUsage")
     model_usage_since_last_result: dict[str, ModelUsage] | UnsetType | None = UNSET
     origin: Origin | None = None
