@@ -34,30 +34,17 @@ _THOUGHT = MessageKind.THOUGHT
 NO_RESULT = "the agent reported no result of this call"
 
 
-def step_id(run_id: str, number: int) -> str:
-    """Give the id of a step. Ids of a run sort by number."""
-    return f"{run_id}.{str(number).zfill(6)}"  # a format for numbers is dearer when it was not used for a while
-
-
 class StepAssembly:
     """Collects the parts of one step after the other. `feed` is called for every passive event and costs one store."""
 
     __slots__ = ("_calls", "_finish", "_finish_raw", "_model", "_results", "_since", "_texts", "_thoughts")
 
     def __init__(self) -> None:
-        self._since: int | None = None
-        self._clear()
+        self.reset()
 
     def reset(self) -> None:
         """Forget everything; what comes next belongs to another run."""
-        self._since = None
-        self._clear()
-
-    def begin(self, at: int) -> None:
-        """Note that the agent took the run's prompt, from when its first step lasts."""
-        self._since = at
-
-    def _clear(self) -> None:
+        self._since: int | None = None
         self._calls: dict[str, ToolCall] = {}
         self._results: dict[str, ToolResult] = {}
         self._texts: list[str] = []
@@ -65,6 +52,10 @@ class StepAssembly:
         self._finish = _NO_REASON
         self._finish_raw = ""
         self._model = ""
+
+    def begin(self, at: int) -> None:
+        """Note that the agent took the run's prompt, from when its first step lasts."""
+        self._since = at
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -100,7 +91,7 @@ class StepAssembly:
         self._model = event.model or self._model
 
     def complete(self, boundary: BoundaryReached, number: int, run_id: str, at: int) -> Step:
-        """Give step `number` of the run, complete at `at`, and begin with the next one.
+        """Give step `number` of the run, complete at `at`, and begin with the next one. Ids of a run sort by number.
 
         Its duration counts from the step before, or from `begin`. It is zero if the agent took no prompt before; such a
         step is out of order and its run fails.
@@ -111,7 +102,7 @@ class StepAssembly:
         # Whoever calls this holds up the agent: positional, for names are looked up one by one.
         step = Step(
             number,
-            step_id(run_id, number),
+            f"{run_id}.{str(number).zfill(6)}",  # a format for numbers is dearer when it was not used for a while
             "\n".join(self._texts),
             "\n".join(self._thoughts),
             tuple(calls.values()),
@@ -125,7 +116,11 @@ class StepAssembly:
             at,
             _OBSERVED,
         )
-        self._clear()
+        # What a next step begins with, as in `reset`; few steps have texts.
+        self._calls, self._results = {}, {}
+        if self._texts or self._thoughts:
+            self._texts, self._thoughts = [], []
+        self._finish, self._finish_raw, self._model = _NO_REASON, "", ""
         self._since = at
         return step
 

@@ -177,15 +177,8 @@ class StepSummary(msgspec.Struct, frozen=True, tag="step"):
     ended_at: int
 
 
-class StepEnded(msgspec.Struct, frozen=True):
-    """A step is complete. Recorded as its `StepSummary`, or whole as `StepKept`."""
-
-    step: Step
-    verdicts: tuple[Verdict, ...]
-
-
-class StepKept(msgspec.Struct, frozen=True, tag="step_whole"):
-    """A step as a whole: what `StepEnded` is recorded as before its wire form is committed, which is made of this."""
+class StepEnded(msgspec.Struct, frozen=True, tag="step_whole"):
+    """A step is complete. Recorded as its `StepSummary`, and whole where its wire form, made of it, follows later."""
 
     step: Step
     verdicts: tuple[Verdict, ...]
@@ -313,7 +306,7 @@ Record = (
     | TurnStarted
     | TurnFinished
     | StepSummary
-    | StepKept
+    | StepEnded
     | DecisionAsked
     | DecisionRecorded
     | PermissionRequested

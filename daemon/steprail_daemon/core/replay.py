@@ -1,8 +1,8 @@
 """The fold of records to how runs and sessions stand; the only place where a view changes.
 
 A live run folds the facts that it emits, a restart folds the records that were kept of them, and both get the same
-views. Facts and records differ in one class: a step is emitted as `StepEnded` and kept as its `StepSummary`, or as a
-whole in `StepKept`.
+views. Facts and records differ in one class: a step is emitted as `StepEnded`, and kept as that or as its
+`StepSummary`.
 
 **Time.** From its creation to its end a run is at any moment in exactly one of four spans: queued until the agent took
 the prompt, then active, waiting for a decision, or waiting for a permission. `RunView.state_since` is the moment up to
@@ -58,7 +58,6 @@ from steprail_daemon.core.records import (
     SteerDelivered,
     SteerDropped,
     StepEnded,
-    StepKept,
     StepSummary,
     StopAsked,
     ToolGranted,
@@ -216,12 +215,8 @@ def _fold_turn_finished(view: RunView, record: TurnFinished) -> None:
         _confirm(view, DecisionAction.STOP)
 
 
-def fold_step_ended(view: RunView, record: StepEnded | StepKept) -> None:
+def fold_step(view: RunView, record: StepSummary) -> None:
     """Add a step."""
-    _fold_step(view, summarise(record.step))
-
-
-def _fold_step(view: RunView, record: StepSummary) -> None:
     steps = view.steps
     if steps:
         # `_confirm` written out, as this is on the way to every decision.
@@ -305,9 +300,8 @@ _RUN_FOLDS: dict[type, Callable[[RunView, Any], None]] = {
     RunStateChanged: fold_state,
     TurnStarted: _fold_turn_started,
     TurnFinished: _fold_turn_finished,
-    StepEnded: fold_step_ended,
-    StepKept: fold_step_ended,
-    StepSummary: _fold_step,
+    StepEnded: lambda view, record: fold_step(view, summarise(record.step)),
+    StepSummary: fold_step,
     DecisionAsked: fold_decision_asked,
     DecisionRecorded: fold_decision,
     StopAsked: _fold_stop_asked,

@@ -1,12 +1,13 @@
 """Builds the batches of one session: numbers events, keeps their records, and gives them their wire form.
 
 Events are encoded when a batch is taken, not when they are added, so that an agent which waits for an answer does not
-wait for that: the facts are committed alone first (`take_facts`), the answer is written, and then the events follow.
+wait for that: the facts are committed alone first (`commit_facts`), the answer is written, and then the events follow.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from itertools import accumulate
 
 from steprail_daemon.core.events import PassiveEvent
@@ -14,7 +15,7 @@ from steprail_daemon.core.records import Fact, Record, StepEnded
 from steprail_daemon.engine.ports import EventEncoder, RecordCodec
 from steprail_daemon.journal.store import Batch, RequestRow
 
-#: Characters of a step that may be committed twice, as a fact and in its event. A larger one is committed once, and the
+#: Bytes of facts that may be committed twice, as they are and in their events. Larger ones are committed once, and the
 #: agent waits for the encoding.
 TWICE = 32 * 1024
 
@@ -29,6 +30,7 @@ class BatchBuilder:
     __slots__ = (
         "_at",
         "_codec",
+        "_encode_records",
         "_encoder",
         "_events",
         "_facts",
@@ -57,6 +59,7 @@ class BatchBuilder:
         self._encoder = encoder
         self._kind_of = encoder.kinds
         self._codec = codec
+        self._encode_records = codec.encode_records
         self._at = 0
         self._run_id = ""
         self._step_number = 0
@@ -117,18 +120,32 @@ class BatchBuilder:
         """Have a text that a resource shows kept, if it is too large to be shown whole."""
         self._kept = text
 
-    def take_facts(self) -> Batch | None:
-        """Give the facts alone, whole, so that their events can follow; None if that would not pay."""
+    def commit_facts(self, append: Callable[[Batch], None]) -> Batch | None:
+        """Have the facts alone committed, whole, so that their events can follow; None if that would not pay.
+
+        What is taken next has their events and not their records. An error of `append` is passed on, and nothing was
+        taken.
+        """
         facts = self._facts
-        for fact in facts:
-            if type(fact) is StepEnded and _too_large(fact):
-                return None
-        whole = self._codec.to_whole_record
-        records = [record for record in map(whole, facts) if record is not None]
-        if not records:
+        records = self._encode_records(facts)
+        if not 0 < len(records) <= TWICE:
             return None
-        batch = self._batch(self._first_seq - 1, b"", b"", b"", self._codec.encode_records(records))
-        batch.request = self.request
+        batch = Batch(
+            session_no=self.session_no,
+            run_no=self.run_no,
+            first_seq=self._first_seq,
+            last_seq=self._first_seq - 1,
+            at=self._at,
+            kinds=b"",
+            ends=b"",
+            wire=b"",
+            records=records,
+            request=self.request,
+        )
+        append(batch)
+        self._heard = [*self._heard, *facts] if self._heard else facts
+        self._facts = []
+        self.request = None
         return batch
 
     def step_of(self, step_id: str) -> bytes | None:
@@ -143,12 +160,6 @@ class BatchBuilder:
                 self._encoder.begin(self._at, self._run_id, self._step_number)
                 return self._encoder.step(fact)
         return None
-
-    def facts_committed(self) -> None:
-        """Note that the facts were committed: what is taken next has their events and not their records."""
-        self._heard = [*self._heard, *self._facts] if self._heard else self._facts
-        self._facts = []
-        self.request = None
 
     def hold(self) -> None:
         """Keep these events, whose facts are committed, for the batch that is taken next, of the same run."""
@@ -168,9 +179,20 @@ class BatchBuilder:
         else:
             encoder.begin(self._at, self._run_id, self._step_number)
             entries = list(map(encoder.encode, range(self._first_seq, self.seq + 1), events))
+        records = self._encode_records([*self._records, *map(self._codec.to_record, self._facts)])
         kinds = bytes(map(kind_of.__getitem__, map(type, events)))
         ends = array("I", accumulate(map(len, entries))).tobytes()
-        batch = self._batch(self.seq, kinds, ends, b"".join(entries), self._encoded_records())
+        batch = Batch(
+            session_no=self.session_no,
+            run_no=self.run_no,
+            first_seq=self._first_seq,
+            last_seq=self.seq,
+            at=self._at,
+            kinds=kinds,
+            ends=ends,
+            wire=b"".join(entries),
+            records=records,
+        )
         batch.opens_session = self.opens_session
         batch.opens_run = self.opens_run
         batch.ends_run = self.ends_run
@@ -196,27 +218,6 @@ class BatchBuilder:
             entries += map(encoder.encode, range(self._first_seq + start, self._first_seq + end), events[start:end])
         return entries
 
-    def _encoded_records(self) -> bytes:
-        records = self._records
-        for fact in self._facts:
-            record = self._codec.to_record(fact)
-            if record is not None:
-                records.append(record)
-        return self._codec.encode_records(records) if records else b""
-
-    def _batch(self, last_seq: int, kinds: bytes, ends: bytes, wire: bytes, records: bytes) -> Batch:
-        return Batch(
-            session_no=self.session_no,
-            run_no=self.run_no,
-            first_seq=self._first_seq,
-            last_seq=last_seq,
-            at=self._at,
-            kinds=kinds,
-            ends=ends,
-            wire=wire,
-            records=records,
-        )
-
     def drop(self) -> None:
         """Forget what was added since the last batch, or since something was held, as if it had not happened."""
         held, events = self._held, self._events
@@ -230,13 +231,3 @@ class BatchBuilder:
         """Forget what was added, and go on after `last_seq`: the batch that was taken last was not committed."""
         self.seq = last_seq
         self._reset()
-
-
-def _too_large(fact: StepEnded) -> bool:
-    step = fact.step
-    size = len(step.text) + len(step.thought)
-    for call in step.tool_calls:
-        size += len(call.arguments_json)
-    for result in step.tool_results:
-        size += len(result.output or "") + len(result.error or "")
-    return size > TWICE

@@ -23,17 +23,13 @@ MODES = "modes"
 class Changes:
     """The changes of one session."""
 
-    __slots__ = ("_view", "_waiting", "_world")
+    __slots__ = ("_view", "_world", "waiting")
 
     def __init__(self, world: World, view: SessionView) -> None:
         self._world = world
         self._view = view
-        self._waiting: SessionUpdated | None = None
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a change waits for the live run's next boundary, or for its end."""
-        return self._waiting is not None
+        #: What waits for the live run's next boundary, or for its end.
+        self.waiting: SessionUpdated | None = None
 
     def put_off(self, change: SessionUpdated) -> bool:
         """Keep a change for the next boundary; false if it needs no agent, and can be made at once.
@@ -51,13 +47,13 @@ class Changes:
                 f"this agent takes another {' or '.join(sorted(lacking))} only when it is started; wait for the run",
                 active_run_id=self._view.active_run_id,
             )
-        before = {} if self._waiting is None else asdict(self._waiting)
-        self._waiting = replace(change, **{name: before[name] for name in before if getattr(change, name) is None})
+        before = {} if self.waiting is None else asdict(self.waiting)
+        self.waiting = replace(change, **{name: before[name] for name in before if getattr(change, name) is None})
         return True
 
     def take(self) -> SessionUpdated:
         """Give and forget the change that waits."""
-        change, self._waiting = self._waiting, None
+        change, self.waiting = self.waiting, None
         assert change is not None
         return change
 

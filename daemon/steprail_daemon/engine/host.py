@@ -191,8 +191,11 @@ class AgentHost:
         try:
             process.write(data)
         except BufferError as error:
-            log.warning("agent of %s does not read its input and is ended: %s", self._view.session_id, error)
-            self.end()
+            self._does_not_read(error)
+
+    def _does_not_read(self, error: BufferError) -> None:
+        log.warning("agent of %s does not read its input and is ended: %s", self._view.session_id, error)
+        self.end()
 
     def send(self, commands: list[AgentCommand]) -> None:
         """Give the agent commands, in their order. Without a process they come to nothing; its exit was told."""
@@ -201,7 +204,13 @@ class AgentHost:
             return
         for command in commands:
             codec.send(command)
-        self._write(process, codec)
+        # `_write` written out, as this is on the way to every answer.
+        data = codec.data_to_send()
+        if data:
+            try:
+                process.write(data)
+            except BufferError as error:
+                self._does_not_read(error)
 
     def set_read_size(self, size: int) -> None:
         """Set how much is read at a time: large when this session is alone, small when others must get their turn."""

@@ -281,7 +281,7 @@ class Interpreting(Settling):
                     self._builder.add_fact(fact)
             elif kind is AnswerBoundary:
                 self._answers = True
-                if self._changes.waiting and command.action is _CONTINUE:  # type: ignore[union-attr]
+                if self._changes.waiting is not None and command.action is _CONTINUE:  # type: ignore[union-attr]
                     self._change_at_boundary()
                 self._commands.append(command)
             elif kind is FinishRun:
@@ -312,7 +312,7 @@ class Interpreting(Settling):
         held = queue.after_run(self.view, view)
         if held is not None:
             self._emit(held)
-        if self._changes.waiting and self.run is None:
+        if self._changes.waiting is not None and self.run is None:
             self._change_at_boundary()
         self._commands.append(FinishRun())
 

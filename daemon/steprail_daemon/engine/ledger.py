@@ -43,13 +43,10 @@ class Ledger:
         self._listener = world.listener
         self._uncommitted: list[tuple[Batch, Heard]] = []
         self._put_off: list[Callable[[], None]] = []
-        self._stalled_since: int | None = None
+        self._stalled_since = 0
+        #: Whether something waits for the journal.
+        self.stalled = False
         self._impatient = False
-
-    @property
-    def stalled(self) -> bool:
-        """Whether something waits for the journal."""
-        return self._stalled_since is not None
 
     def require(self) -> None:
         """See that the journal is not refusing.
@@ -57,7 +54,7 @@ class Ledger:
         Raises:
             Unavailable: JOURNAL_UNAVAILABLE.
         """
-        if self._stalled_since is not None:
+        if self.stalled:
             raise not_written("nothing is accepted until it can be written again")
 
     def put_off(self, happen: Callable[[], None]) -> None:
@@ -74,20 +71,18 @@ class Ledger:
         """Commit the facts of the present batch ahead of their events; whether that was possible."""
         if self._uncommitted:
             return False
-        facts = self._builder.take_facts()
-        if facts is None:
-            return False
         try:
-            self._append(facts)
+            facts = self._builder.commit_facts(self._append)
         except BatchRefused:
             raise
         except JournalError as error:
             # The batch is committed whole once the journal takes it; until then nothing is answered.
             self._listener.journal_refused(error.message)
             return False
+        if facts is None:
+            return False
         if facts.request is not None:
             self._world.requests.add(facts.request)
-        self._builder.facts_committed()
         return True
 
     def commit(self) -> bool:
@@ -140,7 +135,8 @@ class Ledger:
         self._listener.committed(self._view, batch, *heard)
 
     def _stall(self) -> None:
-        if self._stalled_since is None:
+        if not self.stalled:
+            self.stalled = True
             self._stalled_since = self._world.clock.now()
             self._impatient = False
             self._owner.ledger_stalled()
@@ -151,8 +147,7 @@ class Ledger:
         self._world.loop.call_later(seconds, self._world.guarded(self._retry))
 
     def _retry(self) -> None:
-        since = self._stalled_since
-        if since is None:
+        if not self.stalled:
             return
         try:
             self._commit_waiting()
@@ -161,12 +156,12 @@ class Ledger:
         except JournalError as error:
             self._listener.journal_refused(error.message)
             patience = self._world.settings.journal_patience_ns
-            if not self._impatient and self._world.clock.now() - since > patience:
+            if not self._impatient and self._world.clock.now() - self._stalled_since > patience:
                 self._impatient = True
                 self._owner.ledger_waits_too_long()
             self._retry_later()
             return
-        self._stalled_since = None
+        self.stalled = False
         self._owner.ledger_goes_on()
-        while self._put_off and self._stalled_since is None:
+        while self._put_off and not self.stalled:
             self._put_off.pop(0)()

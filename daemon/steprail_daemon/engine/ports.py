@@ -179,14 +179,11 @@ class Encoders(Protocol):
 class RecordCodec(Protocol):
     """Gives records the form in which the store keeps them."""
 
-    def to_record(self, event: Fact) -> Record | None:
-        """Give what is recorded of a fact."""
-
-    def to_whole_record(self, fact: Fact) -> Record | None:
-        """Give a record of a fact from which the fact can be had again."""
+    def to_record(self, fact: Fact) -> Record:
+        """Give what is recorded of a fact whose wire form is committed with it. Others are recorded as they are."""
 
     def to_fact(self, record: Record) -> Fact | None:
-        """Give the fact that `to_whole_record` was given; None for a record that does not tell."""
+        """Give a record as the fact that it is; None for one that does not tell all of it."""
 
     def encode_records(self, records: Sequence[Record]) -> bytes:
         """Encode the records of one batch."""

@@ -18,6 +18,7 @@ from steprail_daemon.core.events import (
     AgentEvent,
     AgentExited,
     AgentStartFailed,
+    BoundaryReached,
     DecidersChanged,
     MessageDelta,
     PassiveEvent,
@@ -238,6 +239,11 @@ class SessionRunner(Interpreting):
             self.ledger.put_off(lambda: self.agent_said(events))
             return
         self._begin_run()
+        if len(events) == 1 and type(events[0]) is BoundaryReached:
+            # An agent that waits is mostly read alone, and should not wait for what is done with crowds.
+            self._boundary(events[0])
+            self._settle()
+            return
         kinds = set(map(type, events))
         if not self._gate_shut and _PLAIN_EVENTS.issuperset(kinds):
             # Nearly every chunk: parts of messages and results of tools, which change no state.

@@ -21,8 +21,7 @@ from zlib import crc32
 
 import msgspec
 
-from steprail_daemon.core.events import PASSIVE_EVENTS, PassiveEvent
-from steprail_daemon.core.records import Fact, Record, StepEnded, StepKept
+from steprail_daemon.core.records import Fact, Record, StepEnded
 from steprail_daemon.core.replay import summarise
 from steprail_daemon.journal.store import JournalUnusable
 
@@ -66,27 +65,13 @@ _decoder = msgspec.msgpack.Decoder(list[Record])
 _tag_decoder = msgspec.msgpack.Decoder(list[_Tagged])
 
 
-def to_record(event: PassiveEvent | Fact) -> Record | None:
-    """Give what is recorded of an event: None for a passive one, a `StepSummary` for a step, else the fact itself."""
-    if type(event) in PASSIVE_EVENTS:
-        return None
-    if isinstance(event, StepEnded):
-        return summarise(event.step)
-    return event  # type: ignore[return-value]  # the set above leaves only facts
-
-
-def to_whole_record(event: PassiveEvent | Fact) -> Record | None:
-    """Give what is recorded of an event whose wire form is not committed with it: of a step the whole content."""
-    # `to_record` written out, as this is on the way to every decision.
-    if type(event) is StepEnded:
-        return StepKept(event.step, event.verdicts)
-    return None if type(event) in PASSIVE_EVENTS else event  # type: ignore[return-value]
+def to_record(fact: Fact) -> Record:
+    """Give what is recorded of a fact whose wire form is committed with it: of a step a summary, else all of it."""
+    return summarise(fact.step) if isinstance(fact, StepEnded) else fact
 
 
 def to_fact(record: Record) -> Fact | None:
-    """Give the fact of which a record was kept; None if a record is no fact, or too little of one was kept."""
-    if type(record) is StepKept:
-        return StepEnded(record.step, record.verdicts)
+    """Give a record as the fact that it is; None if it is none, or keeps too little of one."""
     return cast(Fact, record) if type(record) in _FACTS else None
 
 
@@ -130,9 +115,9 @@ def condense(data: bytes) -> bytes:
         records = decode_records(data)
     except RecordError:
         return data
-    if not any(type(record) is StepKept for record in records):
+    if not any(type(record) is StepEnded for record in records):
         return data
-    return encode_records([summarise(record.step) if type(record) is StepKept else record for record in records])
+    return encode_records([summarise(record.step) if type(record) is StepEnded else record for record in records])
 
 
 def _describe(body: memoryview, error: msgspec.ValidationError) -> str:

@@ -64,6 +64,10 @@ class AgentProcess:
         self._id = process_id
         stdin, self._stdout, self._stderr = descriptors
         self._stdin = StdinWriter(loop, stdin, self._stdin_closed)
+        #: Writes to stdin without waiting; what the pipe does not take is kept and written later. An agent that closed
+        #: its stdin is no error here, its exit tells; `stdin_broken` notes it. `StdinOverflow` is raised if more than
+        #: 64 MiB would wait; then nothing of the data was taken.
+        self.write: Callable[[bytes], None] = self._stdin.write
         self._handlers = handlers
         self._on_stderr = on_stderr
         self._drain_limit = drain_limit
@@ -95,16 +99,6 @@ class AgentProcess:
         return self._stdin.pending
 
     # Pipes
-
-    def write(self, data: bytes) -> None:
-        """Write to stdin without waiting; what the pipe does not take is kept and written later.
-
-        An agent that closed its stdin is no error here, its exit tells; `stdin_broken` notes it.
-
-        Raises:
-            StdinOverflow: more than 64 MiB would wait; nothing of `data` was taken.
-        """
-        self._stdin.write(data)
 
     def close_stdin(self) -> None:
         """Give the agent an EOF, after everything that was written."""

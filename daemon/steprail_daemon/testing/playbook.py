@@ -25,7 +25,7 @@ from steprail_daemon.core.commands import Command, Emit, FinishRun, LowerGate
 from steprail_daemon.core.errors import StepRailError
 from steprail_daemon.core.events import RunEvent
 from steprail_daemon.core.model import RunSpec, RunState
-from steprail_daemon.core.records import Fact, Record, RunCreated, RunEnded, StepEnded, StepKept
+from steprail_daemon.core.records import Fact, Record, RunCreated, RunEnded, StepEnded
 from steprail_daemon.core.replay import fold_run, open_run, spans_at, summarise
 from steprail_daemon.core.run import Run
 from steprail_daemon.core.table import TABLE
@@ -137,9 +137,7 @@ def _written(fact: Fact, *, whole: bool) -> Record:
 
 
 def _recorded(fact: Fact, *, whole: bool) -> Record:
-    if not isinstance(fact, StepEnded):
-        return fact
-    return StepKept(fact.step, fact.verdicts) if whole else summarise(fact.step)
+    return summarise(fact.step) if isinstance(fact, StepEnded) and not whole else fact
 
 
 def _difference(said: list[Command], expected: list[Command]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from tests.integration.journal.files import SECONDS, crash, seqs, sweep, turns
 
 from steprail_daemon.core.model import FinishReason, RunState, Step, StepBoundary
-from steprail_daemon.core.records import QueueHeld, RunEnded, StepKept
+from steprail_daemon.core.records import QueueHeld, RunEnded, StepEnded
 from steprail_daemon.core.replay import summarise
 from steprail_daemon.journal import retention
 from steprail_daemon.journal.record import decode_records, encode_records
@@ -37,7 +37,7 @@ def fill(store: SqliteStore, session_no: int = 1, *, runs: int = 3, size: int = 
     store.append(
         make_batch(session_no, seq, (b"made",), opens_session=f"ses_{session_no}", records=HELD, at=start * DAY + 1)
     )
-    kept = encode_records([StepKept(STEP, ())])
+    kept = encode_records([StepEnded(STEP, ())])
     for run_no in range(1, runs + 1):
         at = (start + run_no - 1) * DAY + 2
         run_id = f"run_{session_no}_{run_no}"

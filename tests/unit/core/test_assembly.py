@@ -1,6 +1,6 @@
 """Steps as they are put together from what the agent says."""
 
-from steprail_daemon.core.assembly import NO_RESULT, StepAssembly, step_id
+from steprail_daemon.core.assembly import NO_RESULT, StepAssembly
 from steprail_daemon.core.events import (
     AgentErrorReported,
     BoundaryReached,
@@ -199,6 +199,7 @@ def test_a_clock_that_ran_backwards_gives_no_negative_duration() -> None:
 
 
 def test_ids_of_steps_sort_by_number() -> None:
-    ids = [step_id(RUN, number) for number in (1, 2, 9, 10, 99_999, 100_000)]
+    numbers = (1, 2, 9, 10, 99_999, 100_000)
+    ids = [StepAssembly().complete(BoundaryReached("b", ()), number, RUN, 0).step_id for number in numbers]
     assert ids == sorted(ids)
     assert ids[0] == "run_01.000001"

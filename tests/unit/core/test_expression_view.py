@@ -18,8 +18,7 @@ from steprail_daemon.core.model import (
     Usage,
     UsageSupport,
 )
-from steprail_daemon.core.records import StepEnded
-from steprail_daemon.core.replay import fold_step_ended, summarise
+from steprail_daemon.core.replay import fold_step, summarise
 from steprail_daemon.core.stops.expression_view import (
     MAX_TEXT_BYTES,
     MAX_TOOLS,
@@ -163,7 +162,7 @@ def test_a_step_that_the_run_is_about_to_get_counts_like_one_that_it_has() -> No
     for item in steps:
         history.add(item)
         ahead = history.view(run, SESSION, 0)
-        fold_step_ended(run, StepEnded(item, ()))
+        fold_step(run, summarise(item))
         assert history.view(run, SESSION, 0) == ahead
         assert ahead.usage == run.usage
     assert (ahead.usage, ahead.cost_usd) == (Usage(11, 0, 0, 6, 0, complete=False), 1.5)

@@ -190,6 +190,9 @@ UNWANTED: tuple[tuple[RunEvent, str], ...] = (
     (QuestionAnswered("unknown", None, "ann"), "QUESTION_NOT_PENDING"),
 )
 
+#: Where the agent works, so that a text can be given to it.
+_STEERED = frozenset({RunState.RUNNING, RunState.AWAITING_PERMISSION})
+
 #: What comes when nobody waits for it any more.
 LATE: tuple[RunEvent, ...] = (
     *ANYTHING,
@@ -550,7 +553,7 @@ class World(RuleBasedStateMachine):
         state = self.play.run.view.state
         with suppress(WrongState):
             self.happen(event, after)
-            assert state in {RunState.RUNNING, RunState.AWAITING_PERMISSION}
+            assert state in _STEERED
 
     @precondition(lambda self: self.timers)
     @rule(data=st.data())
@@ -674,6 +677,13 @@ class World(RuleBasedStateMachine):
             assert run.view.state in TABLE[state, type(event)].to
             facts = [isinstance(command, Emit | LowerGate) for command in commands]
             assert facts == sorted(facts, reverse=True), "an effect before a fact"
+        state = self.play.run.view.state
+        if state not in _STEERED:
+            self.refuse(SteerSubmitted("late", "Look there.", "ann"), "STEER_NOT_POSSIBLE")
+        restored = Run.restore(replayed(self.play.facts))
+        hits[state, DaemonRestarted] += 1
+        restored.handle(DaemonRestarted(), self.play.at)
+        assert restored.view.state in TABLE[state, DaemonRestarted].to
 
     def teardown(self) -> None:
         """Every timer that runs out and the exit of the process bring every run to its end."""

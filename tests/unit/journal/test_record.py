@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from steprail_daemon.core import records as core_records
-from steprail_daemon.core.events import MessageDelta
 from steprail_daemon.core.model import (
     Capabilities,
     Cost,
@@ -70,7 +69,6 @@ from steprail_daemon.core.records import (
     SteerDelivered,
     SteerDropped,
     StepEnded,
-    StepKept,
     StepSummary,
     StopAsked,
     ToolGranted,
@@ -90,7 +88,6 @@ from steprail_daemon.journal.record import (
     encode_records,
     to_fact,
     to_record,
-    to_whole_record,
 )
 
 USAGE = Usage(input_tokens=10, output_tokens=2, complete=False)
@@ -156,7 +153,7 @@ ALL: list[Record] = [
     TurnStarted(prompt_synthesized=True),
     TurnFinished(TurnEndReason.COMPLETED, "success", "done"),
     StepSummary(1, "stp_1", ("Bash",), USAGE, None, 5),
-    StepKept(STEP, (VERDICT,)),
+    StepEnded(STEP, (VERDICT,)),
     DecisionAsked("stp_1", 1, 5, 6, OnTimeout.STOP),
     DecisionRecorded("stp_1", Decision(action=DecisionAction.STOP, source=DecisionSource.RULE, decided_at=6)),
     SessionUpdated(plan_mode=True, labels={"team": "b"}),
@@ -209,34 +206,22 @@ def test_a_step_is_recorded_without_its_texts() -> None:
     assert to_record(StepEnded(STEP, (VERDICT,))) == StepSummary(3, "stp_3", ("Bash", "Read"), USAGE, COST, 99)
 
 
-def test_a_fact_is_its_own_record_and_a_passive_event_has_none() -> None:
+def test_any_other_fact_is_its_own_record() -> None:
     ended = ALL[-1]
     assert isinstance(ended, RunEnded)
     assert to_record(ended) is ended
-    assert to_record(MessageDelta("m", "text")) is None
-
-
-def test_a_step_that_has_no_wire_form_yet_is_recorded_whole() -> None:
-    assert to_whole_record(StepEnded(STEP, (VERDICT,))) == StepKept(STEP, (VERDICT,))
-    ended = ALL[-1]
-    assert isinstance(ended, RunEnded)
-    assert to_whole_record(ended) is ended
-    assert to_whole_record(MessageDelta("m", "text")) is None
 
 
 def test_a_fact_comes_back_from_its_record_unless_too_little_was_kept() -> None:
     no_facts = (SessionCreated, StepSummary)
     for record in decode_records(encode_records(ALL)):
-        if isinstance(record, StepKept):
-            assert to_fact(record) == StepEnded(STEP, (VERDICT,))
-        else:
-            assert to_fact(record) == (None if isinstance(record, no_facts) else record)
+        assert to_fact(record) is (None if isinstance(record, no_facts) else record)
 
 
 def test_what_is_kept_of_a_removed_batch_has_summaries_instead_of_whole_steps_and_replays_alike() -> None:
     kept = decode_records(condense(encode_records(ALL)))
-    assert kept == [summarise(STEP) if isinstance(record, StepKept) else record for record in ALL]
-    without = encode_records([record for record in ALL if not isinstance(record, StepKept)])
+    assert kept == [summarise(STEP) if isinstance(record, StepEnded) else record for record in ALL]
+    without = encode_records([record for record in ALL if not isinstance(record, StepEnded)])
     assert condense(without) is without
     assert condense(b"damaged") == b"damaged"
 

@@ -41,7 +41,7 @@ from steprail_daemon.core.records import (
     SteerDropped,
     StepEnded,
 )
-from steprail_daemon.core.replay import fold_run, fold_step_ended, spans_at
+from steprail_daemon.core.replay import fold_run, fold_step, spans_at, summarise
 from steprail_daemon.core.stops import evaluate, expressions_of
 from steprail_daemon.core.stops.base import StepFacts
 from steprail_daemon.core.stops.expressions import ExpressionResult
@@ -227,9 +227,8 @@ class RunBase:
                     active += at - view.state_since
             facts = StepFacts(number, self._steps_before + number, step, tally, active, wall)
             verdicts = evaluate(spec.stop_rules, facts, results)
-        ended = StepEnded(step, verdicts)
-        fold_step_ended(view, ended)
-        return Emit(ended), verdicts
+        fold_step(view, summarise(step))
+        return Emit(StepEnded(step, verdicts)), verdicts
 
     def _final_verdicts(
         self, at: int, results: tuple[ExpressionResult, ...], finish_reason: FinishReason

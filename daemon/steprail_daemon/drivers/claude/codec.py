@@ -165,7 +165,7 @@ class ClaudeCodec(LineReader):
             "session_id": "",
             "uuid": command.prompt_id,
         }
-        self._go_on(answers.to_json(line) + b"\n")
+        self._controls.go_on(answers.to_json(line) + b"\n")
 
     def _answer_boundary(self, command: AnswerBoundary) -> None:
         boundary_id = command.boundary_id
@@ -178,14 +178,7 @@ class ClaudeCodec(LineReader):
             return
         if command.model:
             self._controls.set_model(command.model)
-        self._go_on(answers.go_on(boundary_id, command.guidance))
-
-    def _go_on(self, line: bytes) -> None:
-        """Write what lets the CLI make a request, once it has confirmed what the request is to be made with."""
-        if self._controls.changing:
-            self._controls.keep(line)
-        else:
-            self._out.append(line)
+        self._controls.go_on(answers.go_on(boundary_id, command.guidance))
 
     def _answer(self, request_id: str, answer: bytes | None) -> None:
         """Answer a question; `answer` is JSON, None if it is no longer wanted."""

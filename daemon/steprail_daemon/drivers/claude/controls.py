@@ -46,11 +46,6 @@ class Controls:
         self._changing: set[str] = set()
         self._kept: list[bytes] = []
 
-    @property
-    def changing(self) -> bool:
-        """Whether a change is not confirmed yet."""
-        return bool(self._changing)
-
     def ask(self, request: dict[str, Any], on_answer: OnAnswer) -> str:
         """Send a request; gives its id."""
         self._count += 1
@@ -71,9 +66,9 @@ class Controls:
         """Send a line."""
         self._out.append(line)
 
-    def keep(self, line: bytes) -> None:
-        """Send a line once the changes that were asked for are confirmed."""
-        self._kept.append(line)
+    def go_on(self, line: bytes) -> None:
+        """Send what lets the CLI make a request, once it has confirmed what the request is to be made with."""
+        (self._kept if self._changing else self._out).append(line)
 
     def forget_kept(self) -> None:
         """Send nothing of what is withheld: it no longer makes sense."""
