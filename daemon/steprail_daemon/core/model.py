@@ -3,6 +3,9 @@
 Everything here is immutable. Times are Unix nanoseconds (`..._at`), spans are nanoseconds (`..._ns`), money is
 millionths of a US dollar, sizes are bytes. `None` means unknown, which is never the same as zero.
 
+What steps and decisions consist of is recorded as arrays (`array_like`), see `journal.record`: there a new field goes to
+the end and has a default.
+
 The numbers of the enumerations are those of the public protobuf enumerations, so that the service translates them
 without a table; a test compares the two.
 """
@@ -355,7 +358,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     max_permission_hold_ns: int | None = None
 
 
-class Usage(msgspec.Struct, frozen=True, gc=False):
+class Usage(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Tokens. `None` is unknown; `complete` is false where a part of a sum is missing.
 
     `reported_total` is input and output together where they are not known apart.
@@ -379,7 +382,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
         return self.input_tokens + self.output_tokens
 
 
-class Cost(msgspec.Struct, frozen=True, gc=False):
+class Cost(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Money in millionths of a US dollar. `None` is unknown."""
 
     micro_usd: int | None
@@ -387,7 +390,7 @@ class Cost(msgspec.Struct, frozen=True, gc=False):
     complete: bool = True
 
 
-class ToolCall(msgspec.Struct, frozen=True, gc=False):
+class ToolCall(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One call of a tool; `arguments_json` as the agent gave it."""
 
     call_id: str
@@ -397,7 +400,7 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     arguments_json: str
 
 
-class ToolResult(msgspec.Struct, frozen=True, gc=False):
+class ToolResult(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The result of one call. `output` is what the tool gave, `error` what went wrong."""
 
     call_id: str
@@ -406,7 +409,7 @@ class ToolResult(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, array_like=True):
     """One message of the main loop with its tool calls and their results, whole."""
 
     number: int
@@ -533,7 +536,7 @@ class StopRule(msgspec.Struct, frozen=True):
     on_unknown: OnUnknown = OnUnknown.REFUSE
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What one rule said at one step. `ratio` 1.0 is the limit reached; None if there is no measure.
 
     `missing` are the kinds of rules within a group whose data was missing; empty unless a group is UNKNOWN.
@@ -596,7 +599,7 @@ class RunSpec(msgspec.Struct, frozen=True):
     step_gate: StepGate = StepGate.EXACT
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The one decision of a step. `delivered`: the agent confirmed it.
 
     `guidance` is a text that the model gets with its next step, `model` the one it uses from there on; both only with

@@ -4,28 +4,36 @@ The records of one batch are encoded as
 
 | bytes | content |
 |-------|---------|
-| 1     | version of the encoding, now 1 |
+| 1     | version of the encoding, now 2 |
 | 4     | CRC-32 of what follows, little-endian |
 | rest  | MessagePack: an array of maps, one per record, whose key `type` tells the kind of record |
 
-Promise to later versions: fields of a record may be added with a default, and what an older version does not know it
-ignores; no field and no kind is renamed or given another meaning. A kind or an enumeration's value that is not known is
-an error and not skipped, since a replay that leaves out a fact would claim a state that is not so.
+What steps and decisions consist of (`Step`, `ToolCall`, `ToolResult`, `Usage`, `Cost`, `Verdict`, `Decision`) are
+arrays of their fields in the order of the class: they are most of what is encoded while an agent waits. In version 1,
+which is read as well, they are maps.
+
+Promise to later versions: fields of a record may be added with a default, those of an array at its end, and what an
+older version does not know it ignores; no field and no kind is renamed or given another meaning, nor another place. A
+kind or an enumeration's value that is not known is an error and not skipped, since a replay that leaves out a fact
+would claim a state that is not so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast, get_args
+from typing import Any, Final, cast, get_args
 from zlib import crc32
 
 import msgspec
 
+from steprail_daemon.core.model import Cost, Decision, Step, ToolCall, ToolResult, Usage, Verdict
 from steprail_daemon.core.records import Fact, Record, StepEnded
 from steprail_daemon.core.replay import summarise
 from steprail_daemon.journal.store import JournalUnusable
 
-VERSION: Final = 1
+VERSION: Final = 2
+
+_VERSION_OF_MAPS: Final = 1
 
 _VERSION_BYTE: Final = bytes([VERSION])
 _HEAD: Final = 5
@@ -43,7 +51,7 @@ class RecordVersionError(RecordError):
     """The encoding is of a version that this program does not know. `version` is its number."""
 
     def __init__(self, version: int) -> None:
-        super().__init__(f"records have encoding version {version}, this program reads version {VERSION}")
+        super().__init__(f"records have encoding version {version}, this program reads versions up to {VERSION}")
         self.version = version
 
 
@@ -59,6 +67,15 @@ class _Tagged(msgspec.Struct):
 KNOWN_KINDS: Final[frozenset[str]] = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Record))
 
 _FACTS: Final[frozenset[type]] = frozenset(get_args(Fact))
+
+#: Fields of what is an array since version 2, by their names. Version 1 left out an empty `missing` of a verdict.
+_ARRAYS: Final = {
+    frozenset(names): names
+    for names in (
+        *[kind.__struct_fields__ for kind in (Step, ToolCall, ToolResult, Usage, Cost, Verdict, Decision)],
+        Verdict.__struct_fields__[:-1],
+    )
+}
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
@@ -93,17 +110,31 @@ def decode_records(data: bytes) -> list[Record]:
     """
     if not data:
         return []
-    if data[0] != VERSION:
+    if data[0] not in (VERSION, _VERSION_OF_MAPS):
         raise RecordVersionError(data[0])
     body = memoryview(data)[_HEAD:]
     if len(data) <= _HEAD or crc32(body) != int.from_bytes(data[1:_HEAD], "little"):
         raise RecordCorruptError(f"records of {len(data)} bytes do not match their checksum")
     try:
+        if data[0] == _VERSION_OF_MAPS:
+            return msgspec.convert(_with_arrays(msgspec.msgpack.decode(body)), list[Record])
         return _decoder.decode(body)
     except msgspec.ValidationError as error:
         raise RecordUnknownError(_describe(body, error)) from error
     except msgspec.DecodeError as error:
         raise RecordCorruptError(f"records are not MessagePack: {error}") from error
+
+
+def _with_arrays(value: Any) -> Any:
+    """Give what version 1 wrote as version 2 does. Names of fields tell the classes apart."""
+    if isinstance(value, list):
+        return [_with_arrays(item) for item in value]
+    if isinstance(value, dict):
+        fields = _ARRAYS.get(frozenset(value))
+        if fields is None:
+            return {name: _with_arrays(item) for name, item in value.items()}
+        return [_with_arrays(value[name]) for name in fields]
+    return value
 
 
 def condense(data: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """Records keep their content, and say what is wrong with bytes that are none."""
 
 import inspect
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -80,6 +81,7 @@ from steprail_daemon.core.records import (
 from steprail_daemon.core.replay import summarise
 from steprail_daemon.journal.record import (
     KNOWN_KINDS,
+    VERSION,
     RecordCorruptError,
     RecordUnknownError,
     RecordVersionError,
@@ -179,8 +181,23 @@ def tag_of(item: type[object]) -> object:
     return item.__struct_config__.tag if issubclass(item, msgspec.Struct) else None
 
 
-def encoded(body: bytes, version: int = 1) -> bytes:
+def encoded(body: bytes, version: int = VERSION) -> bytes:
     return bytes([version]) + crc32(body).to_bytes(4, "little") + body
+
+
+def as_maps(value: Any) -> Any:
+    """Give a value as version 1 wrote it."""
+    if isinstance(value, msgspec.Struct):
+        tag = tag_of(type(value))
+        named = {name: as_maps(getattr(value, name)) for name in value.__struct_fields__}
+        if named.get("missing") == []:
+            del named["missing"]
+        return named if tag is None else {"type": tag, **named}
+    if isinstance(value, list | tuple):
+        return [as_maps(item) for item in value]
+    if isinstance(value, dict):
+        return {name: as_maps(item) for name, item in value.items()}
+    return value
 
 
 def test_every_kind_of_record_comes_back_as_it_was() -> None:
@@ -249,15 +266,37 @@ def test_a_truncated_text_of_records_is_noticed() -> None:
             decode_records(data[:length])
 
 
-def test_another_encoding_version_is_named() -> None:
-    with pytest.raises(RecordVersionError, match="version 2") as caught:
-        decode_records(encoded(b"\x90", version=2))
-    assert caught.value.version == 2
+@pytest.mark.parametrize("version", [0, VERSION + 1])
+def test_another_encoding_version_is_named(version: int) -> None:
+    with pytest.raises(RecordVersionError, match=f"version {version}") as caught:
+        decode_records(encoded(b"\x90", version=version))
+    assert caught.value.version == version
+
+
+def test_what_version_1_wrote_is_read() -> None:
+    """There, what is an array now was a map, and a verdict that missed nothing did not say so."""
+    written = [as_maps(record) for record in ALL]
+    step = next(record for record in written if record["type"] == "step_whole")
+    assert step["step"]["tool_calls"][0]["tool"] == "Bash"
+    assert "missing" not in step["verdicts"][0]
+    assert decode_records(encoded(msgspec.msgpack.encode(written), version=1)) == ALL
+    groups = RunEnded(
+        RunState.STOPPED, None, None, 3, USAGE, COST, (msgspec.structs.replace(VERDICT, missing=(StopKind.COST,)),)
+    )
+    assert decode_records(encoded(msgspec.msgpack.encode([as_maps(groups)]), version=1)) == [groups]
 
 
 def test_a_field_of_a_later_version_is_ignored_and_one_of_an_earlier_has_its_default() -> None:
     body = msgspec.msgpack.encode([{"type": "session_state", "state": 2, "previous": None, "weight": [1, {"a": 2}]}])
     assert decode_records(encoded(body)) == [SessionStateChanged(SessionState.IDLE, None, "")]
+
+
+def test_likewise_in_what_is_an_array() -> None:
+    kept = StepSummary(1, "stp_1", ("Bash",), Usage(10, 0, 0, 2, 0), None, 5)
+    plain = msgspec.to_builtins(kept)
+    assert plain["usage"] == [10, 0, 0, 2, 0, True, None]
+    for usage in ([10, 0, 0, 2, 0], [10, 0, 0, 2, 0, True, None, "weight", {"a": 2}]):
+        assert decode_records(encoded(msgspec.msgpack.encode([plain | {"usage": usage}]))) == [kept]
 
 
 def test_an_unknown_kind_is_an_error_that_names_it() -> None:

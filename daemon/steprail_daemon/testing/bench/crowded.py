@@ -44,7 +44,7 @@ class CrowdedBench:
         ]
 
     def _note(self, name: str, rig: Rig) -> None:
-        waits = rig.steps(self._size.spaced_steps, GAP_NS)
+        waits = rig.steps(self._size.crowded_steps, GAP_NS)
         warm = waits[int(len(waits) * WARM_UP) :]
         for part in (50, 99):
             self._figures.note(f"{name} p{part}", percentile(warm, part / 100) / 1000)

@@ -66,8 +66,8 @@ class DecisionBench:
         with ExitStack() as stack:
             subjects = self._subjects(stack)
             limits = self._limits()
-            for number in range(size.rounds):
-                self._say(f"decisions: round {number + 1} of {size.rounds}")
+            for number in range(size.decision_rounds):
+                self._say(f"decisions: round {number + 1} of {size.decision_rounds}")
                 for gap_ns in (0, GAP_NS):
                     for name, waits in _in_turn(limits, subjects):
                         self._note(name, gap_ns, self._measured(waits, gap_ns))

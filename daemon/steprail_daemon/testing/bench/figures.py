@@ -13,20 +13,24 @@ from steprail_daemon.testing.bench.table import Goal, Row
 class Size(msgspec.Struct, frozen=True, kw_only=True):
     """How much is measured.
 
-    `events` results are in a flood, `full_events` in one with FULL, `fanned_out` in one to `watchers`; `steps` are in a
-    series back to back, `spaced_steps` in one with gaps. `idle_sessions` are held at one time and watched for
-    `idle_seconds`, in which the journal is checkpointed once; `starts` sessions are started in a round. The long
-    journal has `history` events, or as many as could be made in `history_seconds`, and is resumed `resumes` times in a
-    round.
+    Decisions are measured in `decision_rounds`, all else in `rounds`: the waits are short, and what the machine
+    does meanwhile moves them more than anything else, so that many short rounds by turns tell more than few long
+    ones. `events` results are in a flood, `full_events` in one with FULL, `fanned_out` in one to `watchers`;
+    `steps` are in a series back to back, `spaced_steps` in one with gaps, `crowded_steps` in one with gaps beside a
+    flood. `idle_sessions` are held at one time and watched for `idle_seconds`, in which the journal is checkpointed
+    once; `starts` sessions are started in a round. The long journal has `history` events, or as many as could be
+    made in `history_seconds`, and is resumed `resumes` times in a round.
     """
 
     rounds: int
+    decision_rounds: int
     events: int
     full_events: int
     fanned_out: int
     watchers: int
     steps: int
     spaced_steps: int
+    crowded_steps: int
     idle_sessions: int
     idle_seconds: float
     starts: int
@@ -37,12 +41,14 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 WHOLE = Size(
     rounds=3,
+    decision_rounds=9,
     events=200_000,
     full_events=50_000,
     fanned_out=10_000,
     watchers=100,
-    steps=1000,
-    spaced_steps=250,
+    steps=350,
+    spaced_steps=120,
+    crowded_steps=250,
     idle_sessions=300,
     idle_seconds=5.0,
     starts=5,
@@ -52,12 +58,14 @@ WHOLE = Size(
 )
 QUICK = Size(
     rounds=1,
+    decision_rounds=1,
     events=50_000,
     full_events=10_000,
     fanned_out=2_000,
     watchers=100,
     steps=300,
     spaced_steps=80,
+    crowded_steps=80,
     idle_sessions=40,
     idle_seconds=1.0,
     starts=2,
