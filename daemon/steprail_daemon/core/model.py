@@ -3,8 +3,8 @@
 Everything here is immutable. Times are Unix nanoseconds (`..._at`), spans are nanoseconds (`..._ns`), money is
 millionths of a US dollar, sizes are bytes. `None` means unknown, which is never the same as zero.
 
-What steps and decisions consist of is recorded as arrays (`array_like`), see `journal.record`: there a new field goes to
-the end and has a default.
+What steps and decisions consist of is recorded as arrays (`array_like`), see `journal.record`: a new field there goes
+to the end and has a default.
 
 The numbers of the enumerations are those of the public protobuf enumerations, so that the service translates them
 without a table; a test compares the two.

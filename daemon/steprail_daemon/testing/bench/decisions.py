@@ -82,7 +82,7 @@ class DecisionBench:
         """Measure with FULL by itself: its waits for the disk would be felt by whatever is measured beside it."""
         self._say("decisions: FULL")
         with serving(self._directory / "full", synchronous="full") as full:
-            for _ in range(self._size.rounds):
+            for _ in range(self._size.decision_rounds):
                 for gap_ns in (0, GAP_NS):
                     self._note("rule, FULL", gap_ns, full.steps(self._size.spaced_steps, gap_ns))
 
