@@ -53,22 +53,22 @@ async def reach(stage: Stage, run_id: str, index: int) -> list[events_pb2.Event]
     return seen
 
 
-async def judge(stage: Stage, session_id: str, run_id: str, seen: list[events_pb2.Event]) -> runs_pb2.Run:
+async def judge(stage: Stage, session_id: str, run_id: str, seen: list[events_pb2.Event], gone_at: int) -> runs_pb2.Run:
     """See that a run is over after a restart, its log whole, its input given once, and its session usable.
 
-    A run whose prompt had not been given survives, and is over a little later.
+    A run whose prompt had not been given survives: its agent is started after the daemon was gone.
     """
-    survived = (await stage.client.get_run(run_id)).state not in (COMPLETED, FAILED)
     run = await stage.ended(run_id)
+    events = await stage.events(run_id)
+    survived = any(event.HasField("agent_start") and event.time.ToNanoseconds() > gone_at for event in events)
     assert run.state == COMPLETED or run.failure.reason == "DAEMON_RESTARTED"
     assert run.state == COMPLETED or not survived
-    events = await stage.events(run_id)
     assert [end.state for end in bodies(events, "agent_end")] == [run.state]
     assert events[: len(seen)] == seen  # nothing that a client saw is lost or changed
     assert events[-1].WhichOneof("body") == "agent_end"
     session = await stage.client.get_session(session_id)
     assert session.active_run_id == ""
-    assert survived or session.state == events_pb2.SESSION_STATE_SUSPENDED
+    assert session.state == (events_pb2.SESSION_STATE_IDLE if survived else events_pb2.SESSION_STATE_SUSPENDED)
     prompts = sum(line.get("method") == "autohand.prompt" for line in stage.written())
     assert prompts <= 1
     after = await stage.run(session_id, script(says("usable")))
@@ -90,8 +90,8 @@ async def test_a_worker_killed_at_events_of_a_run_leaves_one_end_and_a_session_t
                 session_id = await stage.session("recorded")
                 started = await stage.client.start_run(session_id, SMALL)
                 seen = await reach(stage, started.run_id, index)
-                await daemon.kill_worker()
-                ends.add((await judge(stage, session_id, started.run_id, seen)).state)
+                gone_at = await daemon.kill_worker()
+                ends.add((await judge(stage, session_id, started.run_id, seen, gone_at)).state)
         assert ends == {COMPLETED, FAILED}
 
 
@@ -103,8 +103,8 @@ async def test_a_decision_that_waits_is_closed_by_the_restart_and_can_be_taken_u
             session_id = await stage.session("recorded")
             started = await stage.client.start_run(session_id, SMALL, decider=client_decides())
             await stage.asked(started.run_id)
-            await daemon.kill_worker()
-            run = await judge(stage, session_id, started.run_id, [])
+            gone_at = await daemon.kill_worker()
+            run = await judge(stage, session_id, started.run_id, [], gone_at)
             assert (run.state, run.failure.resumable_at_step) == (FAILED, 1)
             assert not run.HasField("pending_decision")
             assert await stage.pending(session_id) == []

@@ -109,12 +109,17 @@ permission_mode = "{permission_mode}"
                 return pid
         raise AssertionError(f"there is no worker\n{self.log.read_text()}")
 
-    async def kill_worker(self) -> None:
-        """Kill the worker, see everything below the parent process go, and wait until the next one answers."""
+    async def kill_worker(self) -> int:
+        """Kill the worker, see everything below the parent process go, and wait until the next one answers.
+
+        Gives when it was gone, Unix nanoseconds: some tenths of a second before the next one does anything.
+        """
         tree = self.descendants()
         os.kill(self.worker_pid(), signal.SIGKILL)
         assert await anyio.to_thread.run_sync(wait_gone, tree, GONE_SECONDS) == set()
+        gone_at = time.time_ns()
         await self.answering()
+        return gone_at
 
     def agent_pid(self, program: Path) -> int:
         """Find the agent's own process."""
