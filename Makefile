@@ -12,7 +12,7 @@ LOCK := $(BIN)/uv pip compile --python $(BIN)/python --universal --python-versio
 RELEASED = $(wildcard protos/released/*.binpb)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup proto check format test test-behaviours test-e2e test-proto-range coverage bench demo run build lock clean
+.PHONY: help setup proto docs picture check format test test-behaviours test-e2e test-proto-range coverage bench demo run build lock clean
 
 help: ## List the verbs.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +22,15 @@ setup: $(SETUP) ## Make the environment from the hashed lock, with both distribu
 proto: $(SETUP) $(PROTO) ## Generate steprail.v1 from protos/, and the blocking client from the other one.
 	$(BIN)/python scripts/generate.py
 	$(BIN)/python clients/python/scripts/blocking.py
+
+docs: $(SETUP) ## Write the pages that are generated, and the table of agents in README.md.
+	$(BIN)/python -m steprail_daemon.config.document docs
+	$(BIN)/python -m steprail_daemon.observability.document docs
+	$(BIN)/python -m steprail_daemon.core.diagram >docs/run-states.md
+	$(BIN)/python scripts/agents_page.py
+
+picture: $(SETUP) ## Record the demonstration in a terminal and draw it: docs/picture.svg.
+	$(BIN)/python scripts/picture.py docs/picture.svg
 
 check: $(SETUP) $(PROTO) ## Lint, format, types, import contracts, protos, fresh generated code.
 	$(BIN)/ruff check
