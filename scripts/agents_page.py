@@ -27,10 +27,10 @@ _HEAD = """<!-- Written by `make docs` from what the drivers declare. -->
 
 # Agents, and what they can do
 
-A driver declares only what was seen of its agent: on the version that is accepted, by the
-[conformance kit](writing-a-driver.md#the-conformance-kit) or in a recording. What is not declared is refused with
-CAPABILITY_MISSING, and nothing is emulated. Clients read the same from `ListAgents`, and of a session from
-`Session.capabilities`, which may be fewer; `steprail agents --json` prints it.
+A driver declares only what was shown of its agent: by the [conformance kit](writing-a-driver.md#the-conformance-kit),
+by a recording, or by the program's source. What is asked for and not declared is refused with CAPABILITY_MISSING;
+nothing is emulated. Clients read the same from `ListAgents`, and of a session from `Session.capabilities`, which may be
+fewer; `steprail agents --json` prints it.
 
 """
 
