@@ -20,6 +20,8 @@ TRACKED = subprocess.run(
 #: Pages of ours.
 MARKDOWN = sorted(ROOT / name for name in TRACKED if name and (ROOT / name).is_file())
 PICTURE = ROOT / "docs" / "picture.svg"
+#: What the page says will be there: images of released protos.
+TO_COME = {"protos/released/"}
 BEHAVIOURS = ROOT / "docs" / "behaviours.md"
 
 
@@ -45,6 +47,16 @@ def test_links_that_lead_nowhere_are_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A heading, here\n[a](#a-heading-here) [b](#elsewhere) [c](gone.md) [d](https://example.org/x)\n")
     assert broken_links(page) == ["#elsewhere", "gone.md"]
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_that_a_page_names_is_there(page: Path) -> None:
+    """Paths as seen from the root of the repository, in code spans; `<name>` and `*` stand for anything."""
+    tops = "clients|daemon|deploy|docs|protos|requirements|scripts|tests"
+    names = re.findall(rf"`((?:{tops})/[^`\s]*)`", prose(page))
+    patterns = {name: re.sub(r"<[^>]*>", "*", name.partition("::")[0]).rstrip("/") for name in names}
+    missing = {name for name, pattern in patterns.items() if not list(ROOT.glob(pattern))}
+    assert missing - TO_COME == set()
 
 
 def test_every_page_of_the_documentation_is_in_its_index() -> None:

@@ -6,11 +6,12 @@ import ast
 import inspect
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from tests.framework.daemon import Daemon, short_directory
@@ -44,15 +45,34 @@ BY_PAGE = {
 }
 
 
-@pytest.fixture
-async def daemon() -> Any:
+#: Pages whose snippets end the daemon.
+ENDING = [page for page, found in BY_PAGE.items() if any(".drain(" in block.text for block in found)]
+
+
+@contextmanager
+def running() -> Iterator[Daemon]:
+    """Give a daemon that answers."""
     with short_directory() as directory:
-        made = Daemon(directory, FAKE_CLAUDE)
+        daemon = Daemon(directory, FAKE_CLAUDE)
         try:
-            await made.start()
-            yield made
+            anyio.run(daemon.start)
+            yield daemon
         finally:
-            await anyio.to_thread.run_sync(made.stop)
+            daemon.stop()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Daemon]:
+    """A daemon that all but one use."""
+    with running() as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """A daemon of one test."""
+    with running() as daemon:
+        yield daemon
 
 
 def test_there_are_programs_and_snippets() -> None:
@@ -60,18 +80,29 @@ def test_there_are_programs_and_snippets() -> None:
     assert sum(len(found) for found in BY_PAGE.values()) > 25
 
 
-async def test_each_program_says_why_its_run_was_stopped_or_what_the_agent_said(daemon: Daemon) -> None:
+async def test_each_program_says_why_its_run_was_stopped_or_what_the_agent_said(shared: Daemon) -> None:
     for program in PROGRAMS:
-        done = await anyio.run_process(
-            [sys.executable, "-c", program.text], env=daemon.environment, cwd=daemon.workspace, check=False
-        )
+        with anyio.fail_after(LIMIT):
+            done = await anyio.run_process(
+                [sys.executable, "-c", program.text], env=shared.environment, cwd=shared.workspace, check=False
+            )
         assert (done.returncode, done.stdout.decode()) == (0, "All done.\n"), (program, done.stderr)
 
 
-@pytest.mark.parametrize("page", [page for page, found in BY_PAGE.items() if found])
+@pytest.mark.parametrize("page", [page for page, found in BY_PAGE.items() if found and page not in ENDING])
 async def test_the_snippets_of_a_page_run_one_after_the_other(
-    page: str, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    page: str, shared: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await run_page(page, shared, monkeypatch)
+
+
+@pytest.mark.parametrize("page", ENDING)
+async def test_so_do_those_that_end_the_daemon(page: str, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    await run_page(page, daemon, monkeypatch)
+
+
+async def run_page(page: str, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the snippets of a page, with what its reader has at hand."""
     for name, value in daemon.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(daemon.workspace)

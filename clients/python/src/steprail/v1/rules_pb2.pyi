@@ -205,7 +205,9 @@ class _OnUnknownEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnUnknown.V
     ON_UNKNOWN_UNSPECIFIED: _OnUnknown.ValueType  # 0
     """REFUSE."""
     ON_UNKNOWN_REFUSE: _OnUnknown.ValueType  # 1
-    """Refuse the run at its start with CAPABILITY_MISSING if the agent can never give the data; else go on at UNKNOWN."""
+    """Refuse the run at its start with CAPABILITY_MISSING if the agent can never give the data; else go on at UNKNOWN, but
+    stop where tokens or money are what is missing: they would be spent unseen.
+    """
     ON_UNKNOWN_IGNORE: _OnUnknown.ValueType  # 2
     """Go on at UNKNOWN."""
     ON_UNKNOWN_STOP: _OnUnknown.ValueType  # 3
@@ -217,7 +219,9 @@ class OnUnknown(_OnUnknown, metaclass=_OnUnknownEnumTypeWrapper):
 ON_UNKNOWN_UNSPECIFIED: OnUnknown.ValueType  # 0
 """REFUSE."""
 ON_UNKNOWN_REFUSE: OnUnknown.ValueType  # 1
-"""Refuse the run at its start with CAPABILITY_MISSING if the agent can never give the data; else go on at UNKNOWN."""
+"""Refuse the run at its start with CAPABILITY_MISSING if the agent can never give the data; else go on at UNKNOWN, but
+stop where tokens or money are what is missing: they would be spent unseen.
+"""
 ON_UNKNOWN_IGNORE: OnUnknown.ValueType  # 2
 """Go on at UNKNOWN."""
 ON_UNKNOWN_STOP: OnUnknown.ValueType  # 3
