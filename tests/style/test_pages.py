@@ -19,7 +19,6 @@ TRACKED = subprocess.run(
 ).stdout.split("\0")
 #: Pages of ours.
 MARKDOWN = sorted(ROOT / name for name in TRACKED if name and (ROOT / name).is_file())
-PICTURE = ROOT / "docs" / "picture.svg"
 #: What the page says will be there: images of released protos.
 TO_COME = {"protos/released/"}
 BEHAVIOURS = ROOT / "docs" / "behaviours.md"
@@ -103,19 +102,3 @@ def test_a_behaviour_without_a_test_says_that_it_is_to_come() -> None:
     without = {case for case, row in behaviours().items() if "(../tests/" not in row}
     assert all("To come" in behaviours()[case] for case in without)
     assert len(without) <= 1
-
-
-def test_the_picture_is_small_and_fetches_nothing() -> None:
-    svg = PICTURE.read_text()
-    assert len(svg.encode()) < 60_000
-    assert re.findall(r"https?://[^\"'\s)]+", svg) == ["http://www.w3.org/2000/svg"]
-    assert re.findall(r"(?i)@import|@font-face|url\((?!#)|<script|<image|href", svg) == []
-
-
-def test_the_picture_shows_a_run_that_was_stopped_and_continued() -> None:
-    drawn = PICTURE.read_text().partition('<g class="terminal-matrix">')[2]
-    shown = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", drawn).replace("&#160;", " "))
-    story = ("$ steprail run", "--stop-when steps=1", "stopped", "$ steprail continue run_", "completed")
-    places = [shown.find(part) for part in (*story, "while it was stopped: 0 requests to the model")]
-    assert -1 not in places
-    assert places == sorted(places)
