@@ -22,7 +22,7 @@ T = TypeVar("T")
 Connect = Callable[[str], AbstractAsyncContextManager[Daemon]]
 
 
-def _connect(address: str) -> AbstractAsyncContextManager[Daemon]:
+def connect(address: str) -> AbstractAsyncContextManager[Daemon]:
     """Connect by what the command line was given as its object, which by default is nothing: with the Python client."""
     given: Connect | None = click.get_current_context().obj
     if given is not None:
@@ -42,10 +42,10 @@ def call(address: str | None, use: Callable[[Daemon], Awaitable[T]]) -> T:
     found = find_address(address)
 
     async def do() -> T:
-        async with _connect(found) as daemon:
+        async with connect(found) as daemon:
             return await use(daemon)
 
-    return _run(do)
+    return run_async(do)
 
 
 def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]], *, root: Path | None = None) -> T:
@@ -62,10 +62,10 @@ def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]],
     found = own_address(loaded)
 
     async def do() -> T:
-        async with daemon_for_a_run(found, loaded, _allow(root, loaded)), _connect(found) as daemon:
+        async with daemon_for_a_run(found, loaded, _allow(root, loaded)), connect(found) as daemon:
             return await use(daemon)
 
-    return _run(do)
+    return run_async(do)
 
 
 def _allow(root: Path | None, loaded: LoadedConfig) -> list[str]:
@@ -73,7 +73,8 @@ def _allow(root: Path | None, loaded: LoadedConfig) -> list[str]:
     return ["--set", f"server.workspace_roots={root}"] if root is not None and by_default else []
 
 
-def _run(do: Callable[[], Awaitable[T]]) -> T:
+def run_async(do: Callable[[], Awaitable[T]]) -> T:
+    """Run what is asynchronous; Ctrl-C cancels it and is status 130."""
     try:
         return anyio.run(partial(_alone, do))
     except KeyboardInterrupt:

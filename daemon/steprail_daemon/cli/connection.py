@@ -15,9 +15,9 @@ from steprail.client import Client
 from steprail.client import Control as ClientControl
 from steprail.plain import action, decider, permission_answer, permission_mode, question_answers, to_plain
 from steprail_daemon.cli.client import Control, Daemon, Message
-from steprail_daemon.cli.own_daemon import listens
 from steprail_daemon.cli.problems import Problem, Refused
 from steprail_daemon.cli.rules import ShortRule
+from steprail_daemon.cli.serving import listens
 
 #: What becomes of a short rule, by its word.
 MESSAGES: Final[dict[str, Callable[[Any], Any]]] = {

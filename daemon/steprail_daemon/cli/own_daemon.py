@@ -5,42 +5,19 @@ It uses the default state directory, so that the run is there for `continue`, an
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import anyio
-import anyio.abc
-import anyio.to_thread
 import click
 
-from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.serving import end, listens, start_serve, wait_until_it_listens
 from steprail_daemon.config.load import LoadedConfig
 
-_START_LIMIT = 60.0
-_CONNECT_LIMIT = 10.0
 _BEYOND_GRACE = 10.0
-_BETWEEN_TRIES = 0.05
 _SECOND_NS = 1_000_000_000
-
-
-async def listens(address: str) -> bool:
-    """Whether something listens on an address."""
-    try:
-        if address.startswith("unix:"):
-            stream: anyio.abc.ByteStream = await anyio.connect_unix(address.removeprefix("unix:").removeprefix("//"))
-        else:
-            host, _, port = address.rpartition(":")
-            with anyio.fail_after(_CONNECT_LIMIT):
-                stream = await anyio.connect_tcp(host.strip("[]"), int(port))
-    except (OSError, TimeoutError):
-        return False
-    await stream.aclose()
-    return True
 
 
 @asynccontextmanager
@@ -59,46 +36,17 @@ async def daemon_for_a_run(address: str, loaded: LoadedConfig, extra: Sequence[s
     log = loaded.state_directory / "own-daemon.log"
     process = _start(loaded, log, extra)
     try:
-        await _wait_until_it_listens(address, process, log)
+        await wait_until_it_listens(address, process, log)
         yield
     finally:
         with anyio.CancelScope(shield=True):
-            await _end(process, loaded.config.drain.grace_ns / _SECOND_NS + _BEYOND_GRACE)
+            await end(process, loaded.config.drain.grace_ns / _SECOND_NS + _BEYOND_GRACE)
 
 
 def _start(loaded: LoadedConfig, log: Path, extra: Sequence[str]) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-P", "-m", "steprail_daemon.cli", "serve", "--owner", str(os.getpid())]
-    argv += ["--state-dir", str(loaded.state_directory)]
-    argv += ["--config", str(loaded.path)] if loaded.path is not None else []
+    arguments = ["--state-dir", str(loaded.state_directory)]
+    arguments += ["--config", str(loaded.path)] if loaded.path is not None else []
     # Nobody scrapes what is gone in a moment, and a daemon that stays may want the port.
-    argv += ["--set", "server.http="]
+    arguments += ["--set", "server.http="]
     loaded.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        # A session of its own: Ctrl-C is for us, who then ask for a stop.
-        return subprocess.Popen(
-            [*argv, *extra], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-
-
-async def _wait_until_it_listens(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    with anyio.move_on_after(_START_LIMIT):
-        while not await listens(address):
-            if process.poll() is not None:
-                raise Problem(f"the daemon did not start:\n{_last_lines(log)}")
-            # Nothing wakes a waiter for a socket that another process makes, so it is tried again.
-            await anyio.sleep(_BETWEEN_TRIES)
-        return
-    raise Problem(f"the daemon did not listen on {address} within {_START_LIMIT:.0f} s:\n{_last_lines(log)}")
-
-
-async def _end(process: subprocess.Popen[bytes], limit: float) -> None:
-    process.terminate()
-    try:
-        await anyio.to_thread.run_sync(partial(process.wait, limit))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        await anyio.to_thread.run_sync(process.wait)
-
-
-def _last_lines(log: Path) -> str:
-    return "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-10:])
+    return start_serve([*arguments, *extra], log)

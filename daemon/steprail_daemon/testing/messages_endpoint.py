@@ -27,6 +27,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from steprail_daemon.cli.owner import die_with
+
 RequestKind = Literal["main", "aside", "side", "other"]
 
 _RATE_LIMITED: Final = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
@@ -403,7 +405,10 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] 
     parser = argparse.ArgumentParser(prog="messages_endpoint", description="A scripted Messages API on 127.0.0.1.")
     parser.add_argument("--script", choices=sorted(SCRIPTS), default="demo", help="what the model does")
     parser.add_argument("--port-file", type=Path, help="file to write the port to, once it is served")
+    parser.add_argument("--owner", type=int, help="end when the process with this id, our parent, is gone")
     options = parser.parse_args(arguments)
+    if options.owner is not None:
+        die_with(options.owner)
     endpoint = MessagesEndpoint(SCRIPTS[options.script])
     line = json.dumps({"port": endpoint.port}) + "\n"
     if options.port_file is not None:

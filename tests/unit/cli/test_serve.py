@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from steprail_daemon.cli.commands.serve import lock_holder, parent_argv, prepare_state
+from steprail_daemon.cli.commands.serve import parent_argv, prepare_state
 from steprail_daemon.cli.problems import ConfigProblem
+from steprail_daemon.cli.state_lock import lock_holder
 from steprail_daemon.config.load import LoadedConfig
 from steprail_daemon.config.schema import Config
 from steprail_daemon.parent.options import read_options

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from steprail_daemon.cli.demonstration import Demonstration
+from steprail_daemon.cli.call import run_async
 from steprail_daemon.cli.problems import Problem
 
 
@@ -26,10 +26,17 @@ def command(*, directory: Path | None) -> None:
     """
     if directory is not None:
         _make_empty(directory)
-        Demonstration(directory.resolve()).play()
+        _play(directory)
         return
     with tempfile.TemporaryDirectory(prefix="steprail-demo-") as temporary:
-        Demonstration(Path(temporary).resolve()).play()
+        _play(Path(temporary))
+
+
+def _play(directory: Path) -> None:
+    # Here and not above: it brings what runs processes with it, which no help needs.
+    from steprail_daemon.cli.demonstration import Demonstration  # noqa: PLC0415
+
+    run_async(Demonstration(directory.resolve()).play)
 
 
 def _make_empty(directory: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import os
 import secrets
-import signal
 import sys
 from pathlib import Path
 
@@ -14,11 +11,12 @@ import click
 
 from steprail_daemon.cli.configuration import load
 from steprail_daemon.cli.options import config_options
-from steprail_daemon.cli.problems import ConfigProblem, Problem
+from steprail_daemon.cli.owner import die_with
+from steprail_daemon.cli.problems import ConfigProblem
+from steprail_daemon.cli.state_lock import lock_holder
 from steprail_daemon.config.load import LoadedConfig
 
 _SECOND_NS = 1_000_000_000
-_PR_SET_PDEATHSIG = 1
 
 
 @click.command()
@@ -43,7 +41,7 @@ def command(
     loaded = load(config, state_dir, settings)
     instance = prepare_state(loaded.state_directory)
     if owner is not None:
-        _die_with(owner)
+        die_with(owner)
     argv = parent_argv(loaded, settings, instance)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -66,21 +64,6 @@ def prepare_state(directory: Path) -> str:
         other = f"another daemon, process {holder}, uses the state directory {directory}"
         raise ConfigProblem(f"{other}; stop it, or name another directory with --state-dir")
     return instance
-
-
-def lock_holder(lock: Path) -> str:
-    """Give the process that holds a lock, empty if none does.
-
-    This is for a clear message only: the parent process takes the lock, and refuses if somebody was faster.
-    """
-    if not lock.exists():
-        return ""
-    with lock.open("r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return file.read(32).strip() or "unknown"
-    return ""
 
 
 def _instance(path: Path) -> str:
@@ -124,10 +107,3 @@ def parent_argv(loaded: LoadedConfig, settings: tuple[tuple[str, str], ...], ins
         "--",
         *worker,
     ]
-
-
-def _die_with(owner: int) -> None:
-    """Have SIGTERM sent to us when the process that started us ends, however it ends. It survives exec."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != owner:
-        raise Problem(f"process {owner}, which this daemon was to serve, is gone")
