@@ -31,6 +31,15 @@ class Control(Protocol):
 class Daemon(Protocol):
     """A running daemon."""
 
+    async def server_info(self) -> Message:
+        """Give version, limits, agents, and whether it drains."""
+
+    async def drain(self, window: float | None, reason: str) -> Message:
+        """Begin a drain and give how far it is. The window is in seconds; None is the configuration's."""
+
+    async def drain_status(self) -> Message:
+        """Tell how far a drain is."""
+
     async def list_agents(self) -> list[Message]:
         """Give the configured agents."""
 

@@ -15,7 +15,7 @@ from steprail.client import Client
 from steprail.client import Control as ClientControl
 from steprail.plain import action, decider, permission_answer, permission_mode, question_answers, to_plain
 from steprail_daemon.cli.client import Control, Daemon, Message
-from steprail_daemon.cli.problems import Problem, Refused
+from steprail_daemon.cli.problems import Problem, Refused, Unanswered
 from steprail_daemon.cli.rules import ShortRule
 from steprail_daemon.cli.serving import listens
 
@@ -46,6 +46,8 @@ def _translated() -> Iterator[None]:
     except errors.Refused as error:
         fields = "".join(f"; {name}: {text}" for name, text in error.fields.items() if text not in error.message)
         raise Refused(error.reason, error.message + fields) from None
+    except errors.ConnectionFailed as error:
+        raise Unanswered(str(error)) from None
     except errors.StepRailError as error:
         raise Problem(str(error)) from None
 
@@ -55,11 +57,12 @@ async def open_daemon(address: str) -> AsyncIterator[Daemon]:
     """Connect to a daemon.
 
     Raises:
-        Problem: nothing listens there, or a file of tokens or certificates cannot be used.
+        Unanswered: nothing listens there.
+        Problem: a file of tokens or certificates cannot be used.
     """
     if not await listens(address):
         advice = "start one with `steprail serve`, or name another address with --address or $STEPRAIL_ADDRESS"
-        raise Problem(f"no daemon listens on {address}; {advice}")
+        raise Unanswered(f"no daemon listens on {address}; {advice}")
     with _translated():
         async with Client(address) as client:
             yield ClientDaemon(client)
@@ -70,6 +73,21 @@ class ClientDaemon(Daemon):
 
     def __init__(self, client: Client) -> None:
         self._client = client
+
+    async def server_info(self) -> Message:
+        """Give the server."""
+        with _translated():
+            return to_plain(await self._client.get_server_info())
+
+    async def drain(self, window: float | None, reason: str) -> Message:
+        """Begin a drain."""
+        with _translated():
+            return to_plain(await self._client.drain(window, reason=reason))
+
+    async def drain_status(self) -> Message:
+        """Tell how far a drain is."""
+        with _translated():
+            return to_plain(await self._client.get_drain_status())
 
     async def list_agents(self) -> list[Message]:
         """Give the configured agents."""

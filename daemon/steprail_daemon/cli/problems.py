@@ -21,6 +21,10 @@ class ConfigProblem(Problem):
     exit_code = 78
 
 
+class Unanswered(Problem):
+    """Nobody answers at the address."""
+
+
 class Refused(Problem):
     """The daemon refused a call. `reason` is the API's, such as RUN_NOT_FOUND; empty if there was none."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from steprail_daemon.cli.client import Control, Daemon, Message
-from steprail_daemon.cli.problems import Refused
+from steprail_daemon.cli.problems import Refused, Unanswered
 from steprail_daemon.cli.rules import ShortRule
 
 RUN = {"run_id": "run_1", "session_id": "ses_1", "state": "RUN_STATE_RUNNING"}
@@ -58,11 +58,29 @@ class FakeDaemon(Daemon):
     mode: str = "ASK"
     pending: list[Message] = field(default_factory=list)
     refuses: Refused | None = None
+    info: Message = field(default_factory=dict)
+    drains: list[Message | None] = field(default_factory=list)
 
     def _note(self, what: str) -> None:
         self.asked.append(what)
         self.changed.set()
         self.changed = anyio.Event()
+
+    async def server_info(self) -> Message:
+        return self.info
+
+    async def drain(self, window: float | None, reason: str) -> Message:
+        self._note(f"drain {window} {reason}".strip())
+        if self.refuses is not None:
+            raise self.refuses
+        return await self.drain_status()
+
+    async def drain_status(self) -> Message:
+        """Give the next status; None is a daemon that is gone."""
+        status = self.drains.pop(0)
+        if status is None:
+            raise Unanswered("no daemon answers")
+        return status
 
     async def list_agents(self) -> list[Message]:
         return self.agents
