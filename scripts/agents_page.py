@@ -7,7 +7,6 @@ Each capability of the API has a row, with its words here; one without fails, an
 """
 
 import argparse
-import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from steprail_daemon.core.model import SECOND, Capabilities
-from steprail_daemon.drivers.base import Driver, version_range
+from steprail_daemon.drivers.base import Driver
 from steprail_daemon.drivers.registry import DRIVERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,11 +102,6 @@ def _cell(value: object) -> str:
     return f"{seconds} s"
 
 
-def _versions(driver: Driver) -> str:
-    launch = importlib.import_module(f"{type(driver).__module__.rpartition('.')[0]}.launch")
-    return version_range(launch.OLDEST, launch.BEYOND)
-
-
 def _options(driver: Driver) -> str:
     return ", ".join(f"`{name}`" for name in sorted(driver.options)) or "none"
 
@@ -125,7 +119,7 @@ def table(*, short: bool) -> str:
     drivers = list(DRIVERS.values())
     lines = [
         ["", *(f"`{driver.name}`" for driver in drivers)],
-        ["accepted versions", *map(_versions, drivers)],
+        ["accepted versions", *(driver.versions for driver in drivers)],
         *([row.meaning, *_cells(row, drivers)] for row in ROWS if row.short or not short),
     ]
     if not short:

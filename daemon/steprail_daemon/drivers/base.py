@@ -178,6 +178,10 @@ class Driver(Protocol):
     def live_changes(self) -> frozenset[str]:
         """What the agent takes while it runs: `model` by `SetModel`, `modes` by `SetPermissionMode`."""
 
+    @property
+    def versions(self) -> str:
+        """Which versions of the program are accepted, in words; see `version_range`."""
+
     def probe_argv(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """Give the command line that makes the program tell its version and exit."""
 

@@ -25,7 +25,7 @@ from steprail_daemon.core.model import Capabilities
 from steprail_daemon.core.shutdown import Ladder, Rung, RungKind
 from steprail_daemon.drivers.base import Driver, ProbeResult
 from steprail_daemon.engine.facade import AgentView
-from steprail_daemon.engine.ports import AgentProcess, ExitStatus, Launcher
+from steprail_daemon.engine.ports import ExitStatus, ProgramLauncher, ProgramProcess
 from steprail_daemon.engine.settings import AgentSettings, EngineSettings
 from steprail_daemon.engine.world import StartTask
 
@@ -43,7 +43,7 @@ class Agents:
     """Probes agents and remembers what was found."""
 
     def __init__(
-        self, settings: EngineSettings, drivers: Mapping[str, Driver], launcher: Launcher, start_task: StartTask
+        self, settings: EngineSettings, drivers: Mapping[str, Driver], launcher: ProgramLauncher, start_task: StartTask
     ) -> None:
         self._agents = {agent.name: agent for agent in settings.agents}
         self._drivers = drivers
@@ -104,6 +104,11 @@ class Agents:
         agent = self._agents.get(name)
         return "" if agent is None else self._last(agent).version
 
+    def program_of(self, name: str) -> str:
+        """Give the path of the file that was looked at last; empty if there is none."""
+        found = self._found.get(name)
+        return "" if found is None or found.mark is None else found.path
+
     def _last(self, agent: AgentSettings) -> ProbeResult:
         found = self._found.get(agent.name)
         return found.result if found is not None else ProbeResult("", "it has not told its version yet")
@@ -151,7 +156,7 @@ class Agents:
         if not agent.checksum:
             return None
         with anyio.move_on_after(self._seconds):
-            found = await anyio.to_thread.run_sync(_sha256, path, abandon_on_cancel=True)
+            found = await anyio.to_thread.run_sync(sha256_of, path, abandon_on_cancel=True)
             if found == agent.checksum.lower():
                 return None
             return ProbeResult("", f"{path} has the SHA-256 {found}, the configuration wants {agent.checksum}")
@@ -179,7 +184,7 @@ class Agents:
         return self._judge(agent, path, bytes(answer.output), status, process)
 
     def _judge(
-        self, agent: AgentSettings, path: str, output: bytes, status: ExitStatus, process: AgentProcess
+        self, agent: AgentSettings, path: str, output: bytes, status: ExitStatus, process: ProgramProcess
     ) -> ProbeResult:
         if status.signal is not None:
             result = ProbeResult("", f"{path} was killed by {_signal_name(status.signal)} before it told its version")
@@ -247,7 +252,8 @@ def _mark_of(path: str) -> _Mark:
     return _Mark(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _sha256(path: str) -> str:
+def sha256_of(path: str) -> str:
+    """Give the SHA-256 of a file in hexadecimal digits; raises OSError."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

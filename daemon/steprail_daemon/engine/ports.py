@@ -58,7 +58,27 @@ class ProcessHandlers(Protocol):
         """Take the exit; called exactly once, after stdout was drained or given up."""
 
 
-class AgentProcess(Protocol):
+class ProgramProcess(Protocol):
+    """A running program that is only read."""
+
+    @property
+    def stderr_tail(self) -> bytes:
+        """The last bytes of stderr."""
+
+    async def shut_down(self, ladder: Ladder, end: Callable[[], None] | None = None) -> None:
+        """End the process and its whole tree; returns once none of it is left or the ladder's last rung was tried."""
+
+
+class ProgramLauncher(Protocol):
+    """Starts programs to ask them something. Every `Launcher` is one."""
+
+    async def spawn(
+        self, argv: tuple[str, ...], environment: Mapping[str, str], cwd: str, handlers: ProcessHandlers
+    ) -> ProgramProcess:
+        """Start a program in a session of its own; see `Launcher`."""
+
+
+class AgentProcess(ProgramProcess, Protocol):
     """A running agent."""
 
     read_size: int
@@ -66,10 +86,6 @@ class AgentProcess(Protocol):
     @property
     def pid(self) -> int:
         """Process id."""
-
-    @property
-    def stderr_tail(self) -> bytes:
-        """The last bytes of stderr."""
 
     def write(self, data: bytes) -> None:
         """Write to stdin without waiting; what does not fit is kept and written later."""
@@ -82,9 +98,6 @@ class AgentProcess(Protocol):
 
     def resume_reading(self) -> None:
         """Read stdout again."""
-
-    async def shut_down(self, ladder: Ladder, end: Callable[[], None] | None = None) -> None:
-        """End the process and its whole tree; returns once none of it is left or the ladder's last rung was tried."""
 
 
 class Launcher(Protocol):

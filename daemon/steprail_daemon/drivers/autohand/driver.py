@@ -10,7 +10,15 @@ from steprail_daemon.core.model import SECOND, Capabilities, CostSupport, StepGa
 from steprail_daemon.drivers.autohand import launch
 from steprail_daemon.drivers.autohand.codec import AutohandCodec
 from steprail_daemon.drivers.autohand.permissions import HOLD_S
-from steprail_daemon.drivers.base import Codec, CodecSettings, LaunchPlan, LaunchSpec, ProbeResult, command_problem
+from steprail_daemon.drivers.base import (
+    Codec,
+    CodecSettings,
+    LaunchPlan,
+    LaunchSpec,
+    ProbeResult,
+    command_problem,
+    version_range,
+)
 
 _CAPABILITIES: Final = Capabilities(
     step_gate=StepGate.EXACT,
@@ -53,6 +61,11 @@ class AutohandDriver:
     def live_changes(self) -> frozenset[str]:
         """The modes; its switch of models says success and changes nothing."""
         return frozenset({"modes"})
+
+    @property
+    def versions(self) -> str:
+        """The range that `launch` knows."""
+        return version_range(launch.OLDEST, launch.BEYOND)
 
     def probe_argv(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """Ask for the version."""

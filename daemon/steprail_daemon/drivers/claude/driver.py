@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from steprail_daemon.core.model import SECOND, Capabilities, CostSupport, StepGate, UsageSupport
-from steprail_daemon.drivers.base import Codec, CodecSettings, LaunchPlan, LaunchSpec, ProbeResult, command_problem
+from steprail_daemon.drivers.base import (
+    Codec,
+    CodecSettings,
+    LaunchPlan,
+    LaunchSpec,
+    ProbeResult,
+    command_problem,
+    version_range,
+)
 from steprail_daemon.drivers.claude import launch
 from steprail_daemon.drivers.claude.codec import ClaudeCodec
 
@@ -56,6 +64,11 @@ class ClaudeDriver:
     def live_changes(self) -> frozenset[str]:
         """Both, by control requests."""
         return _LIVE_CHANGES
+
+    @property
+    def versions(self) -> str:
+        """The range that `launch` knows."""
+        return version_range(launch.OLDEST, launch.BEYOND)
 
     def probe_argv(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """Ask for the version."""
