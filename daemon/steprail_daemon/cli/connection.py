@@ -53,8 +53,8 @@ def _translated() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def open_daemon(address: str) -> AsyncIterator[Daemon]:
-    """Connect to a daemon.
+async def open_daemon(address: str, token: str | None = None) -> AsyncIterator[Daemon]:
+    """Connect to a daemon, by a token, or else by what the environment says.
 
     Raises:
         Unanswered: nothing listens there.
@@ -64,7 +64,7 @@ async def open_daemon(address: str) -> AsyncIterator[Daemon]:
         advice = "start one with `steprail serve`, or name another address with --address or $STEPRAIL_ADDRESS"
         raise Unanswered(f"no daemon listens on {address}; {advice}")
     with _translated():
-        async with Client(address) as client:
+        async with Client(address, token=token) as client:
             yield ClientDaemon(client)
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "close": "End a session and its processes.",
     "agents": "List the agents, and whether they can be used.",
     "drain": "Take the daemon out of service: no new runs, then its end.",
+    "doctor": "Find out what is wrong, and say what to do about it.",
     "config": "Check the configuration, or print what is in force.",
     "journal": "Look after the journal.",
     "demo": "Show one stopped and continued run on this machine, without any account.",

@@ -25,6 +25,8 @@ def test_a_drain_is_followed_until_the_daemon_is_gone(daemon: Daemon, steprail: 
     assert again.stdout.splitlines()[0].endswith(" by local, a new version; this changes nothing")
     refused = steprail.run("run", LONG)
     assert (refused.returncode, "(DRAINING)" in refused.stderr) == (1, True)
+    examined = steprail.run("doctor", "--no-try")
+    assert "daemon: it is draining and takes no new runs" in examined.stdout
     output, errors = draining.communicate(timeout=LIMIT)
     assert (draining.returncode, errors) == (0, "")
     assert output.splitlines()[-1] == "the daemon has drained and is gone"

@@ -29,7 +29,9 @@ def imported_by(*arguments: str) -> set[str]:
     return set(modules)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["--version"], ["config", "print", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["version"], ["--version"], ["config", "print", "--help"], ["doctor", "--help"]]
+)
 def test_a_command_that_calls_no_daemon_imports_nothing_heavy(arguments: list[str]) -> None:
     assert imported_by(*arguments).isdisjoint(HEAVY)
 
