@@ -11,6 +11,7 @@ import anyio
 import pytest
 from tests.framework.daemon import STEPRAIL, Daemon
 from tests.framework.liveness import marked, wait_gone
+from tests.framework.waiting import until
 from tests.integration.cli.conftest import LIMIT, Steprail, lines_until
 
 TWO_STEPS = json.dumps({"steps": 2})
@@ -76,8 +77,10 @@ def test_a_daemon_for_a_run_ends_when_the_command_is_killed(daemon: Daemon, alon
     processes = marked(f"{instance(daemon)}.")
     assert len(processes) >= 2, "a worker and an agent"
     process.kill()
-    # The drain begins; the second signal hurries it.
     process.communicate(timeout=LIMIT)
+    # The drain begins; the second signal hurries it, if it is one of its own and has not become one with the first.
+    log = daemon.state / "own-daemon.log"
+    anyio.run(until, lambda: "draining" in log.read_text())
     (parent,) = {int(line.split()[1]) for line in parents_of(processes)} - processes
     os.kill(parent, signal.SIGTERM)
     assert wait_gone(processes, 40) == set()
