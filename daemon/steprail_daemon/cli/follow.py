@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Protocol
 
@@ -19,6 +21,8 @@ from steprail_daemon.cli.client import Control, Daemon
 from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, has_ended, state_of
 from steprail_daemon.cli.output import say_json
 from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.progress import Progress
+from steprail_daemon.cli.status_line import StatusLine
 
 LEFT = 130  # as if SIGINT had ended us
 _BY_USER = "Ctrl-C on the command line"
@@ -42,30 +46,46 @@ class Output(Protocol):
     def note(self, text: str) -> None:
         """Something about this command, not about the run."""
 
+    def shown(self) -> AbstractAsyncContextManager[None]:
+        """While the run goes on: say within what it does just now, where that can be seen."""
+
 
 class Lines:
-    """Lines for people. `aside` is entered while something is printed, for a question that is open meanwhile."""
+    """Lines for people, and below them what the run does just now, where stderr is a terminal.
 
-    def __init__(self, aside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    `descriptor` is where a person answers, on the `terminal` that is made for that: what is printed while a question is
+    open there comes before it. With `late` events may come long after they happened.
+    """
+
+    def __init__(self, descriptor: int = 0, *, late: bool = False) -> None:
         self._view = LiveView()
-        self._aside = aside
+        self._progress = Progress()
+        self._line = StatusLine(self._progress.words)
+        self._late = late
         self._denied = 0
+        self.terminal = Terminal(descriptor, self._line.gone)
 
     def began(self, run: Message) -> None:
         """Say the ids."""
-        click.secho(f"run {run['run_id']} of session {run['session_id']}", dim=True)
+        self._progress.began(run, time.monotonic())
+        with self.terminal.aside():
+            click.secho(f"run {run['run_id']} of session {run['session_id']}", dim=True)
 
     def happened(self, event: Message) -> None:
         """Print the event's lines."""
         self._denied += _denials(event)
+        self._progress.happened(event, time.monotonic() - (_age(event) if self._late else 0))
         if lines := self._view.lines(event):
-            with self._aside():
+            with self.terminal.aside():
                 click.echo("\n".join(lines))
+        else:
+            self._line.refresh()
 
     def ended(self, run: Message) -> None:
         """Print how it ended."""
-        for line in end_lines(run):
-            click.echo(line)
+        with self.terminal.aside():
+            for line in end_lines(run):
+                click.echo(line)
 
     def denied(self) -> int:
         """Give the number so far, but for calls that somebody denied."""
@@ -73,8 +93,20 @@ class Lines:
 
     def note(self, text: str) -> None:
         """Print it apart from the run."""
-        with self._aside():
+        with self.terminal.aside():
             click.secho(text, dim=True, err=True)
+
+    def shown(self) -> AbstractAsyncContextManager[None]:
+        """Show it on the last line of the terminal."""
+        return self._line.shown()
+
+
+def _age(event: Message) -> float:
+    """Give how many seconds ago an event was recorded, by our clock; 0 if it does not say."""
+    try:
+        return max(0.0, time.time() - datetime.fromisoformat(event["time"]).timestamp())
+    except (KeyError, ValueError):
+        return 0.0
 
 
 def _denials(event: Message) -> int:
@@ -108,10 +140,14 @@ class JsonLines:
         """Keep stdout to objects."""
         click.echo(text, err=True)
 
+    def shown(self) -> AbstractAsyncContextManager[None]:
+        """Show nothing: a program reads the events."""
+        return nullcontext()
+
 
 def output_for(*, as_json: bool) -> Output:
-    """Give the output that was asked for, where nobody is asked anything."""
-    return JsonLines() if as_json else Lines()
+    """Give the output that was asked for, where nobody is asked anything and what has happened is shown first."""
+    return JsonLines() if as_json else Lines(late=True)
 
 
 @dataclass(frozen=True)
@@ -124,12 +160,13 @@ class Following:
     attendant: Attendant
 
     @classmethod
-    def by(cls, daemon: Daemon, *, permissions: str, as_json: bool, terminal: Terminal | None = None) -> Following:
+    def by(cls, daemon: Daemon, *, permissions: str, as_json: bool, descriptor: int = 0) -> Following:
         """Give the way of the flags `--permissions` and `--json`. A terminal is asked unless a program reads."""
-        terminal = terminal or Terminal()
-        output = JsonLines() if as_json else Lines(terminal.aside)
-        attendant = Attendant(daemon, output.note, permissions, None if as_json else terminal)
-        return cls(daemon, output, terminal, attendant)
+        if as_json:
+            objects = JsonLines()
+            return cls(daemon, objects, Terminal(descriptor), Attendant(daemon, objects.note, permissions, None))
+        lines = Lines(descriptor)
+        return cls(daemon, lines, lines.terminal, Attendant(daemon, lines.note, permissions, lines.terminal))
 
     async def happened(self, event: Message) -> None:
         """Show an event and see to it."""
@@ -198,7 +235,7 @@ async def follow_new(following: Following, start: Callable[[], Awaitable[Message
         run = await start()
         interrupts.run_id = run["run_id"]
         output.began(run)
-        async with following.attendant.attending():
+        async with output.shown(), following.attendant.attending():
             async for event in daemon.watch_run(run["run_id"]):
                 await following.happened(event)
         run = await daemon.get_run(run["run_id"])
@@ -214,6 +251,7 @@ async def follow_asking(following: Following, start: Callable[[], AbstractAsyncC
     async with (
         interrupts.heeded(),
         start() as control,
+        output.shown(),
         following.attendant.attending(),
         anyio.create_task_group() as tasks,
     ):

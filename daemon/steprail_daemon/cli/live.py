@@ -51,17 +51,42 @@ def plural(count: object, word: str) -> str:
 
 #: Kinds of rules that have no value to hold against a limit.
 _UNMEASURED = frozenset({"tool_call", "finish_reason", "expression", "any_of", "all_of", "none_of"})
+#: The words of `--stop-when`, where one has another name there.
+_TYPED = {
+    "step_count": "steps",
+    "tool_call": "tool",
+    "token_usage": "tokens",
+    "finish_reason": "finish",
+    "tool_failures": "failures",
+    "repetition": "repeats",
+    "expression": "expr",
+}
+_MATCHES = {"MATCHED": "reached", "NOT_MATCHED": "no"}
+_RULE = 40
 
 
 def verdict_words(verdict: Message) -> str:
-    """Say how near a rule is to its limit, such as `steps 1/3`, or whether it matches where there is no such value."""
+    """Say how near a rule is to its limit, such as `steps 1/3`, or whether it matches where there is no such value.
+
+    A rule has the name by which it is typed.
+    """
     kind = str(verdict.get("kind", "")).removeprefix("STOP_KIND_").lower()
     outcome = str(verdict.get("outcome", "")).removeprefix("VERDICT_OUTCOME_")
+    typed = _TYPED.get(kind, kind)
     if kind in _UNMEASURED:
-        return f"{kind} {'reached' if outcome == 'MATCHED' else 'no' if outcome == 'NOT_MATCHED' else '?'}"
-    measure = f"{verdict.get('observed') or '?'}/{verdict.get('limit') or '?'}"
-    words = f"{'steps' if kind == 'step_count' else kind} {measure}"
+        return f"{_rule(typed, verdict)} {_MATCHES.get(outcome, '?')}"
+    words = f"{typed} {verdict.get('observed') or '?'}/{verdict.get('limit') or '?'}"
     return f"{words} reached" if outcome == "MATCHED" else words
+
+
+def _rule(typed: str, verdict: Message) -> str:
+    """Give a rule without a measure as it is typed, as far as it can be typed."""
+    limit = shorten(verdict.get("limit", ""), _RULE)
+    if typed == "tool" and limit.startswith("tool "):
+        return f"tool={limit.removeprefix('tool ')}"
+    if typed == "finish":
+        limit = ",".join(word.lower() for word in limit.split(" or "))
+    return f"{typed}={limit}" if typed in ("finish", "expr") and limit else typed
 
 
 def stop_words(reason: Message) -> str:

@@ -14,33 +14,17 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import anyio.abc
 import anyio.to_thread
 import click
 
 from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.reach import why_silent
 from steprail_daemon.config.load import LoadedConfig
 
 _START_LIMIT = 60.0
-_CONNECT_LIMIT = 10.0
 _BEYOND_GRACE = 10.0
 _BETWEEN_TRIES = 0.05
 _SECOND_NS = 1_000_000_000
-
-
-async def listens(address: str) -> bool:
-    """Whether something listens on an address."""
-    try:
-        if address.startswith("unix:"):
-            stream: anyio.abc.ByteStream = await anyio.connect_unix(address.removeprefix("unix:").removeprefix("//"))
-        else:
-            host, _, port = address.rpartition(":")
-            with anyio.fail_after(_CONNECT_LIMIT):
-                stream = await anyio.connect_tcp(host.strip("[]"), int(port))
-    except (OSError, TimeoutError):
-        return False
-    await stream.aclose()
-    return True
 
 
 @asynccontextmanager
@@ -52,10 +36,13 @@ async def daemon_for_a_run(address: str, loaded: LoadedConfig, extra: Sequence[s
     Raises:
         Problem: it does not start; with what it said.
     """
-    if await listens(address):
+    silence = await why_silent(address)
+    if silence is None:
         yield
         return
-    click.echo(click.style("no daemon listens; one is started for the length of this run", dim=True), err=True)
+    if not silence.vacant:
+        raise Problem(f"no daemon listens on {address}, and none can be started there: {silence.why}")
+    click.echo(click.style("no daemon listens; one is started for the length of this command", dim=True), err=True)
     log = loaded.state_directory / "own-daemon.log"
     process = _start(loaded, log, extra)
     try:
@@ -82,7 +69,7 @@ def _start(loaded: LoadedConfig, log: Path, extra: Sequence[str]) -> subprocess.
 
 async def _wait_until_it_listens(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     with anyio.move_on_after(_START_LIMIT):
-        while not await listens(address):
+        while await why_silent(address):
             if process.poll() is not None:
                 raise Problem(f"the daemon did not start:\n{_last_lines(log)}")
             # Nothing wakes a waiter for a socket that another process makes, so it is tried again.

@@ -22,8 +22,18 @@ class ConfigProblem(Problem):
 
 
 class Refused(Problem):
-    """The daemon refused a call. `reason` is the API's, such as RUN_NOT_FOUND; empty if there was none."""
+    """The daemon refused a call. `reason` is the API's, such as RUN_NOT_FOUND; empty if there was none.
+
+    `said` is its message.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{message} ({reason})" if reason else message)
         self.reason = reason
+        self.said = message
+
+
+class WrongRule(Refused):
+    """The daemon refused a stop rule that was typed: wrong usage."""
+
+    exit_code = 2

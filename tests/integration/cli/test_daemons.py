@@ -53,7 +53,7 @@ def test_a_run_without_a_daemon_has_its_own_and_can_be_continued_afterwards(daem
     stopped = alone.run("run", "--json", "--stop-when", "steps=1", TWO_STEPS)
     assert (stopped.returncode, stopped.stderr) == (
         10,
-        "no daemon listens; one is started for the length of this run\n",
+        "no daemon listens; one is started for the length of this command\n",
     )
     assert marked(f"{instance(daemon)}.") == set()
     run = json.loads(stopped.stdout.splitlines()[-1])["run"]
@@ -104,8 +104,8 @@ def test_a_named_address_where_nothing_listens_starts_nothing(daemon: Daemon, al
     done = alone.run("run", "--address", f"unix:{daemon.root}/no.sock", TWO_STEPS)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"steprail: no daemon listens on unix:{daemon.root}/no.sock; start one with `steprail serve`, or name another "
-        "address with --address or $STEPRAIL_ADDRESS\n"
+        f"steprail: no daemon listens on unix:{daemon.root}/no.sock (there is no such socket); start one with `steprail "
+        "serve`, or name another address with --address or $STEPRAIL_ADDRESS\n"
     )
     assert not daemon.state.exists()
 

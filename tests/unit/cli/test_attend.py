@@ -15,7 +15,6 @@ import pytest
 from tests.unit.cli.fakes import RUN, FakeControl, FakeDaemon, ended
 from tests.unit.cli.test_asked import COLOURS, PERMISSION, QUESTION
 
-from steprail_daemon.cli.ask import Terminal
 from steprail_daemon.cli.client import Message
 from steprail_daemon.cli.follow import Following, follow_asking, follow_new
 from steprail_daemon.cli.problems import Problem, Refused
@@ -86,10 +85,10 @@ def screen() -> Iterator[Screen]:
 async def follow(
     daemon: FakeDaemon, screen: Screen | None = None, permissions: str = "ask", *, as_json: bool = False
 ) -> int:
-    terminal = Terminal(screen.slave if screen else 0)
+    descriptor = screen.slave if screen else 0
     with anyio.fail_after(10), screen.written_on() if screen else nullcontext():
         return await follow_new(
-            Following.by(daemon, permissions=permissions, as_json=as_json, terminal=terminal), started
+            Following.by(daemon, permissions=permissions, as_json=as_json, descriptor=descriptor), started
         )
 
 
@@ -271,7 +270,7 @@ async def test_without_a_terminal_it_is_said_how_to_answer(as_json: bool, capsys
 async def test_where_the_output_goes_elsewhere_the_prompt_tells_what_it_is_about(screen: Screen) -> None:
     output = io.StringIO()
     daemon = FakeDaemon([ASKED], wait_for=DENY)
-    following = Following.by(daemon, permissions="ask", as_json=False, terminal=Terminal(screen.slave))
+    following = Following.by(daemon, permissions="ask", as_json=False, descriptor=screen.slave)
 
     async def run() -> None:
         with screen.written_on(), redirect_stdout(output):
@@ -317,7 +316,7 @@ async def test_a_person_who_decides_at_boundaries_is_asked_for_permission_too(sc
         ]
     )
     daemon = FakeDaemon(control=control)
-    following = Following.by(daemon, permissions="ask", as_json=False, terminal=Terminal(screen.slave))
+    following = Following.by(daemon, permissions="ask", as_json=False, descriptor=screen.slave)
 
     async def run() -> None:
         with screen.written_on():

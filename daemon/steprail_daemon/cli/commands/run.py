@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import click
@@ -14,7 +14,7 @@ from steprail_daemon.cli.client import Control, Daemon, Message
 from steprail_daemon.cli.follow import Following, follow_asking, follow_new
 from steprail_daemon.cli.options import address_option, json_option, permissions_option
 from steprail_daemon.cli.problems import Problem
-from steprail_daemon.cli.rules import HELP, ShortRule, StopWhen
+from steprail_daemon.cli.rules import ShortRule, as_typed, rules_options
 
 MODES = ("ask", "accept_edits", "read_only", "bypass")
 
@@ -40,7 +40,7 @@ _BUILT_IN = "scripted"
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Directory to work in; by default this one.",
 )
-@click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help=HELP)
+@rules_options
 @click.option("--ask", is_flag=True, help="Ask me at every step boundary whether to go on.")
 @click.option("--permission-mode", type=click.Choice(MODES), help="What the agent may do without asking.")
 @permissions_option
@@ -75,12 +75,23 @@ def command(
             return str(made["session_id"])
 
         async def start() -> Message:
-            return await daemon.start_run(await session(), text, stop_when)
+            async with AsyncExitStack() as unused:
+                session_id = await session()
+                unused.push_async_callback(daemon.discard_session, session_id)
+                with as_typed(stop_when):
+                    run = await daemon.start_run(session_id, text, stop_when)
+                unused.pop_all()
+                return run
 
         @asynccontextmanager
         async def start_asking() -> AsyncIterator[Control]:
-            async with daemon.control_new(await session(), text, stop_when) as control:
-                yield control
+            async with AsyncExitStack() as unused:
+                session_id = await session()
+                unused.push_async_callback(daemon.discard_session, session_id)
+                with as_typed(stop_when):
+                    async with daemon.control_new(session_id, text, stop_when) as control:
+                        unused.pop_all()
+                        yield control
 
         if ask:
             return await follow_asking(following, start_asking)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import click
 
 from steprail_daemon.cli.asked import how_to_answer
@@ -37,13 +39,15 @@ def command(*, name: str, address: str | None, as_json: bool) -> None:
         except Refused as refusal:
             if refusal.reason != "RUN_NOT_FOUND":
                 raise
-            async for event in daemon.watch_session(name):
-                happened(event, live=True)
+            async with output.shown():
+                async for event in daemon.watch_session(name):
+                    happened(event, live=True)
             return 0
         output.began(run)
         live = not has_ended(run)
-        async for event in daemon.watch_run(name):
-            happened(event, live=live)
+        async with output.shown() if live else nullcontext():
+            async for event in daemon.watch_run(name):
+                happened(event, live=live)
         run = await daemon.get_run(name)
         await show_end(daemon, run, output)
         return status_of(run)
