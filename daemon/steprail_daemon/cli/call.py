@@ -22,7 +22,7 @@ T = TypeVar("T")
 Connect = Callable[[str], AbstractAsyncContextManager[Daemon]]
 
 
-def _connect(address: str) -> AbstractAsyncContextManager[Daemon]:
+def connect(address: str) -> AbstractAsyncContextManager[Daemon]:
     """Connect by what the command line was given as its object, which by default is nothing: with the Python client."""
     given: Connect | None = click.get_current_context().obj
     if given is not None:
@@ -42,7 +42,7 @@ def call(address: str | None, use: Callable[[Daemon], Awaitable[T]]) -> T:
     found = find_address(address)
 
     async def do() -> T:
-        async with _connect(found) as daemon:
+        async with connect(found) as daemon:
             return await use(daemon)
 
     return _run(do)
@@ -62,7 +62,7 @@ def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]],
     found = own_address(loaded)
 
     async def do() -> T:
-        async with daemon_for_a_run(found, loaded, _allow(root, loaded)), _connect(found) as daemon:
+        async with daemon_for_a_run(found, loaded, _allow(root, loaded)), connect(found) as daemon:
             return await use(daemon)
 
     return _run(do)

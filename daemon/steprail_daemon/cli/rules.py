@@ -8,12 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import partial, wraps
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
+from steprail_daemon.cli.offers import items
 from steprail_daemon.cli.problems import Refused, WrongRule
 from steprail_daemon.config.values import duration
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -163,6 +167,14 @@ class StopWhen(click.ParamType[ShortRule]):
 
     name = "RULE"
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Give the words that begin like this, and after `finish=` the reasons."""
+        del ctx, param
+        before, equals, _ = incomplete.rpartition("," if "," in incomplete else "=")
+        if incomplete.startswith("finish="):
+            return items([(f"{before}{equals}{reason}", "") for reason in _REASONS], incomplete)
+        return items([(f"{word}=", form.accepted) for word, form in FORMS.items()], incomplete, "open")
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ShortRule:
         """Read a rule."""
         if isinstance(value, ShortRule):
@@ -171,8 +183,8 @@ class StopWhen(click.ParamType[ShortRule]):
         kind, equals, limit = text.partition("=")
         form = FORMS.get(kind)
         if form is None:
-            forms = "; ".join(f"{name}=, {each.accepted}" for name, each in FORMS.items())
-            self.fail(f"there is no rule {kind!r}; accepted: {forms}", param, ctx)
+            forms = "".join(f"\n  {name}=, {each.accepted}" for name, each in FORMS.items())
+            self.fail(f"there is no rule {kind!r}; accepted are{forms}", param, ctx)
         if not equals:
             self.fail(f"{text!r} has no `=` and no limit; accepted after {kind}= is {form.accepted}", param, ctx)
         try:

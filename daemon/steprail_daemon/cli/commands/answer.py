@@ -11,6 +11,7 @@ from steprail_daemon.cli.asked import answer_to, item_lines, question_resolved_w
 from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon, Message
 from steprail_daemon.cli.live import plural
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json
 from steprail_daemon.cli.pending import find, say
@@ -18,7 +19,7 @@ from steprail_daemon.cli.problems import Problem
 
 
 @click.command()
-@click.argument("question_id", metavar="QUESTION")
+@click.argument("question_id", metavar="QUESTION", shell_complete=offers("questions"))
 @click.argument("answers", metavar="ANSWER...", nargs=-1, required=True)
 @address_option
 @json_option

@@ -12,6 +12,7 @@ import click
 from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Control, Daemon, Message
 from steprail_daemon.cli.follow import Following, follow_asking, follow_new
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option, permissions_option
 from steprail_daemon.cli.problems import Problem
 from steprail_daemon.cli.rules import ShortRule, as_typed, rules_options
@@ -30,6 +31,7 @@ _BUILT_IN = "scripted"
     "--agent",
     default="",
     metavar="AGENT",
+    shell_complete=offers("agents"),
     help="Agent to use; by default the first that is available and has a model.",
 )
 @click.option(

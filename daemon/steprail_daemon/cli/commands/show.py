@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import click
 
-from steprail_daemon.cli.call import call
+from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.live import end_lines, has_ended, prompt_of, state_of, step_lines
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import readable_lines, say_json, shorten
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=offers("runs"))
 @address_option
 @json_option
 def command(*, run_id: str, address: str | None, as_json: bool) -> None:
@@ -42,4 +43,4 @@ def command(*, run_id: str, address: str | None, as_json: bool) -> None:
         for line in end_lines(run) if has_ended(run) else [state_of(run).lower().replace("_", " ")]:
             click.echo(line)
 
-    call(address, show)
+    call_with_daemon(address, show)

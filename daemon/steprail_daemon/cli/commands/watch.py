@@ -11,12 +11,13 @@ from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon, Message
 from steprail_daemon.cli.follow import output_for, show_end, status_of
 from steprail_daemon.cli.live import has_ended
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.problems import Refused
 
 
 @click.command()
-@click.argument("name", metavar="RUN|SESSION")
+@click.argument("name", metavar="RUN|SESSION", shell_complete=offers("runs", "sessions"))
 @address_option
 @json_option
 def command(*, name: str, address: str | None, as_json: bool) -> None:
