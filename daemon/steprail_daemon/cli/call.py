@@ -13,7 +13,6 @@ import click
 
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.configuration import find_address, load, named_address, own_address
-from steprail_daemon.cli.follow import LEFT
 from steprail_daemon.cli.own_daemon import daemon_for_a_run
 from steprail_daemon.config.load import LoadedConfig
 
@@ -74,10 +73,7 @@ def _allow(root: Path | None, loaded: LoadedConfig) -> list[str]:
 
 
 def _run(do: Callable[[], Awaitable[T]]) -> T:
-    try:
-        return anyio.run(partial(_alone, do))
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(LEFT) from None
+    return anyio.run(partial(_alone, do))
 
 
 async def _alone(do: Callable[[], Awaitable[T]]) -> T:

@@ -18,13 +18,13 @@ import click
 from steprail_daemon.cli.ask import Person, Terminal
 from steprail_daemon.cli.attend import Attendant
 from steprail_daemon.cli.client import Control, Daemon
-from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, has_ended, state_of
+from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, has_ended, is_latest, state_of
 from steprail_daemon.cli.output import say_json
-from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.problems import LEFT, Problem
 from steprail_daemon.cli.progress import Progress
 from steprail_daemon.cli.status_line import StatusLine
 
-LEFT = 130  # as if SIGINT had ended us
+_OVER = ("SESSION_STATE_CLOSED", "SESSION_STATE_BROKEN")
 _BY_USER = "Ctrl-C on the command line"
 
 
@@ -37,8 +37,8 @@ class Output(Protocol):
     def happened(self, event: Message) -> None:
         """An event of it."""
 
-    def ended(self, run: Message) -> None:
-        """It has ended."""
+    def ended(self, run: Message, *, goes_on: bool = True) -> None:
+        """It has ended. `goes_on`: it can be continued."""
 
     def denied(self) -> int:
         """How many denied tool calls were shown to somebody who may want to know how to allow them."""
@@ -55,10 +55,11 @@ class Lines:
 
     `descriptor` is where a person answers, on the `terminal` that is made for that: what is printed while a question is
     open there comes before it. With `late` events may come long after they happened.
+    `permissions` is as for `LiveView`.
     """
 
-    def __init__(self, descriptor: int = 0, *, late: bool = False) -> None:
-        self._view = LiveView()
+    def __init__(self, descriptor: int = 0, *, late: bool = False, permissions: str = "ask") -> None:
+        self._view = LiveView(permissions)
         self._progress = Progress()
         self._line = StatusLine(self._progress.words)
         self._late = late
@@ -81,10 +82,10 @@ class Lines:
         else:
             self._line.refresh()
 
-    def ended(self, run: Message) -> None:
+    def ended(self, run: Message, *, goes_on: bool = True) -> None:
         """Print how it ended."""
         with self.terminal.aside():
-            for line in end_lines(run):
+            for line in end_lines(run, goes_on=goes_on):
                 click.echo(line)
 
     def denied(self) -> int:
@@ -128,8 +129,9 @@ class JsonLines:
         """Print the event."""
         say_json({"event": event})
 
-    def ended(self, run: Message) -> None:
+    def ended(self, run: Message, *, goes_on: bool = True) -> None:
         """Print the run."""
+        del goes_on
         say_json({"run": run})
 
     def denied(self) -> int:
@@ -165,7 +167,7 @@ class Following:
         if as_json:
             objects = JsonLines()
             return cls(daemon, objects, Terminal(descriptor), Attendant(daemon, objects.note, permissions, None))
-        lines = Lines(descriptor)
+        lines = Lines(descriptor, permissions=permissions)
         return cls(daemon, lines, lines.terminal, Attendant(daemon, lines.note, permissions, lines.terminal))
 
     async def happened(self, event: Message) -> None:
@@ -178,7 +180,7 @@ class Following:
 class Interrupts:
     """What Ctrl-C does: first it asks for a stop at the next boundary, then it aborts, then it leaves the run alone.
 
-    Before there is a run, it leaves at once.
+    Before there is a run, it leaves at once; once the run has ended, there is nothing left to interrupt.
     """
 
     def __init__(self, daemon: Daemon, output: Output) -> None:
@@ -187,6 +189,7 @@ class Interrupts:
         self._presses = 0
         self._scope = anyio.CancelScope()
         self.run_id: str | None = None
+        self.ended = False
 
     @asynccontextmanager
     async def heeded(self) -> AsyncIterator[None]:
@@ -209,6 +212,8 @@ class Interrupts:
 
     def _press(self, tasks: anyio.abc.TaskGroup) -> None:
         """Do what Ctrl-C does now. What is sent has a task of its own: the next press must not wait for its answer."""
+        if self.ended:
+            return
         self._presses += 1
         if self.run_id is None or self._presses > 2:
             self._scope.cancel()
@@ -238,6 +243,7 @@ async def follow_new(following: Following, start: Callable[[], Awaitable[Message
         async with output.shown(), following.attendant.attending():
             async for event in daemon.watch_run(run["run_id"]):
                 await following.happened(event)
+        interrupts.ended = True
         run = await daemon.get_run(run["run_id"])
         await show_end(daemon, run, output)
     return status_of(run)
@@ -271,6 +277,7 @@ async def follow_asking(following: Following, start: Callable[[], AbstractAsyncC
             elif kind == "rejected":
                 output.note(f"refused: {message.get('reason', '')}: {message.get('message', '')}")
             elif kind == "finished":
+                interrupts.ended = True
                 run = message["run"]
         tasks.cancel_scope.cancel()
         if not has_ended(run):
@@ -291,9 +298,18 @@ async def _ask(control: Control, request: Message, person: Person, output: Outpu
         output.note("decided elsewhere")
 
 
-async def show_end(daemon: Daemon, run: Message, output: Output) -> None:
+async def can_go_on(daemon: Daemon, run: Message) -> bool:
+    """Whether a run that ended some time ago can be continued still: it is the last of a session that is open."""
+    try:
+        session = await daemon.get_session(run["session_id"])
+        return session.get("state") not in _OVER and is_latest(run, await daemon.list_runs(run["session_id"]))
+    except Problem:
+        return False
+
+
+async def show_end(daemon: Daemon, run: Message, output: Output, *, goes_on: bool = True) -> None:
     """Show how a run ended, and what allows more where its tools were denied."""
-    output.ended(run)
+    output.ended(run, goes_on=goes_on)
     if not (count := output.denied()):
         return
     try:

@@ -6,7 +6,7 @@ gives lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -36,6 +36,16 @@ def state_of(run: Message) -> str:
 def has_ended(run: Message) -> bool:
     """Whether a run is in a terminal state."""
     return state_of(run) in EXIT_STATUS
+
+
+def is_latest(run: Message, runs: Iterable[Message]) -> bool:
+    """Whether no later run of its session began, so that it can be continued. `runs`: all of it, newest first."""
+    for other in runs:
+        if other.get("run_id") == run["run_id"]:
+            return True
+        if "start_time" in other:
+            return False
+    return True
 
 
 def prompt_of(run: Message) -> str:
@@ -144,14 +154,14 @@ def _step_head(step: Message) -> str:
     return "  ".join([f"step {step.get('number', '?')}", ", ".join(verdicts)]).rstrip()
 
 
-def end_lines(run: Message) -> list[str]:
-    """Give how a run ended, and how to go on."""
+def end_lines(run: Message, *, goes_on: bool = True) -> list[str]:
+    """Give how a run ended, and where it can go on, how."""
     state, steps = state_of(run), plural(run.get("step_count", 0), "step")
     colour = {"COMPLETED": "green", "STOPPED": "yellow"}.get(state, "red")
     lines = [f"{click.style(state.lower(), fg=colour, bold=True)} after {steps}{_why(run)}"]
     if usage := run.get("usage"):
         lines.append(_usage_line(usage))
-    if state in ("STOPPED", "ABORTED", "FAILED"):
+    if goes_on and state in ("STOPPED", "ABORTED", "FAILED"):
         lines.append(f"go on with: steprail continue {run['run_id']}")
     return lines
 
@@ -204,10 +214,13 @@ class LiveView:
     """Turns the events of one run into lines.
 
     A message is shown line by line while it is written, and what is left of it before the calls that follow it: an
-    agent may report a call before the message that holds both is whole.
+    agent may report a call before the message that holds both is whole. `permissions` is what becomes of what the agent
+    asks: with allow and deny no permission waits for anybody, with deny no question.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, permissions: str = "ask") -> None:
+        self._permission_waits = permissions == "ask"
+        self._question_waits = permissions != "deny"
         self._tools: dict[str, str] = {}
         self._messages: dict[str, _Text] = {}
         self._permissions: dict[str, str] = {}
@@ -294,7 +307,8 @@ class LiveView:
     def _permission_requested(self, body: Message) -> list[str]:
         permission = body.get("permission", {})
         self._permissions[permission.get("permission_id", "")] = permission.get("tool", "")
-        return [*self._unfinished(), *(f"  {line}" for line in permission_lines(permission))]
+        lines = permission_lines(permission, waits=self._permission_waits)
+        return [*self._unfinished(), *(f"  {line}" for line in lines)]
 
     def _permission_resolved(self, body: Message) -> list[str]:
         tool = self._permissions.pop(body.get("permission_id", ""), None)
@@ -304,7 +318,8 @@ class LiveView:
         return [f"  {about}{resolved_words(body)}"]
 
     def _question_requested(self, body: Message) -> list[str]:
-        return [*self._unfinished(), *(f"  {line}" for line in question_lines(body.get("question", {})))]
+        lines = question_lines(body.get("question", {}), waits=self._question_waits)
+        return [*self._unfinished(), *(f"  {line}" for line in lines)]
 
     def _question_resolved(self, body: Message) -> list[str]:
         return [f"  question: {question_resolved_words(body)}"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from steprail_daemon.cli.problems import LEFT
 from steprail_daemon.cli.stdout import guard_stdout
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ COMMANDS = {
 
 class LazyGroup(click.Group):
     """Imports the file of a command when that command is wanted."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; left by Ctrl-C it has the status of one that the signal ended, and nothing is said."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(LEFT) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Give the names, in the order of the help."""

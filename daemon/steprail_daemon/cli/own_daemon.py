@@ -6,6 +6,7 @@ It uses the default state directory, so that the run is there for `continue`, an
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -49,8 +50,11 @@ async def daemon_for_a_run(address: str, loaded: LoadedConfig, extra: Sequence[s
         await _wait_until_it_listens(address, process, log)
         yield
     finally:
-        with anyio.CancelScope(shield=True):
-            await _end(process, loaded.config.drain.grace_ns / _SECOND_NS + _BEYOND_GRACE)
+        with anyio.CancelScope(shield=True), anyio.open_signal_receiver(signal.SIGINT) as presses:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_hurry, presses, process)
+                await _end(process, loaded.config.drain.grace_ns / _SECOND_NS + _BEYOND_GRACE)
+                tasks.cancel_scope.cancel()
 
 
 def _start(loaded: LoadedConfig, log: Path, extra: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -76,6 +80,12 @@ async def _wait_until_it_listens(address: str, process: subprocess.Popen[bytes],
             await anyio.sleep(_BETWEEN_TRIES)
         return
     raise Problem(f"the daemon did not listen on {address} within {_START_LIMIT:.0f} s:\n{_last_lines(log)}")
+
+
+async def _hurry(presses: AsyncIterator[signal.Signals], process: subprocess.Popen[bytes]) -> None:
+    """Pass Ctrl-C on to a daemon that drains: asked again, it waits for nothing. What the command has come to stays."""
+    async for _ in presses:
+        process.terminate()
 
 
 async def _end(process: subprocess.Popen[bytes], limit: float) -> None:

@@ -6,6 +6,8 @@ from typing import IO, Any
 
 import click
 
+LEFT = 130  # as if SIGINT had ended us
+
 
 class Problem(click.ClickException):
     """Ends the command with status 1. `message` is a clear sentence."""

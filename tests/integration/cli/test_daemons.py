@@ -103,9 +103,10 @@ def test_a_daemon_that_cannot_start_for_a_run_is_quoted(daemon: Daemon, alone: S
 def test_a_named_address_where_nothing_listens_starts_nothing(daemon: Daemon, alone: Steprail) -> None:
     done = alone.run("run", "--address", f"unix:{daemon.root}/no.sock", TWO_STEPS)
     assert (done.returncode, done.stdout) == (1, "")
+    address = f"unix:{daemon.root}/no.sock"
     assert done.stderr == (
-        f"steprail: no daemon listens on unix:{daemon.root}/no.sock (there is no such socket); start one with `steprail "
-        "serve`, or name another address with --address or $STEPRAIL_ADDRESS\n"
+        f"steprail: no daemon listens on {address} (there is no such socket); start one with `steprail serve`, or name "
+        "another address with --address or $STEPRAIL_ADDRESS\n"
     )
     assert not daemon.state.exists()
 

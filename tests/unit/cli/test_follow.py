@@ -15,8 +15,8 @@ from tests.unit.cli.fakes import RUN, FakeControl, FakeDaemon, ended
 from steprail_daemon.cli.ask import Person, Terminal
 from steprail_daemon.cli.attend import Attendant
 from steprail_daemon.cli.client import Message
-from steprail_daemon.cli.follow import LEFT, Following, JsonLines, Lines, Output, follow_asking, follow_new
-from steprail_daemon.cli.problems import Refused
+from steprail_daemon.cli.follow import Following, JsonLines, Lines, Output, follow_asking, follow_new
+from steprail_daemon.cli.problems import LEFT, Refused
 
 pytestmark = pytest.mark.anyio
 

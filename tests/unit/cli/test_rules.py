@@ -83,8 +83,8 @@ BAD = [
     ("repeats=1", "is out of range; accepted after repeats= is how often the same call was made, 2 or more"),
     ("expr= ", "is empty; accepted after expr= is a CEL expression"),
     ("expr=" + "é" * 1_025, "has 2050 bytes"),
-    ("token=5", "there is no rule 'token'; accepted: steps=, a number of completed steps"),
-    ("", "there is no rule ''; accepted: steps="),
+    ("token=5", "there is no rule 'token'; accepted are\n  steps=, a number of completed steps"),
+    ("", "there is no rule ''; accepted are\n  steps="),
 ]
 
 

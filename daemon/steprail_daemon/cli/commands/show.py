@@ -6,6 +6,7 @@ import click
 
 from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Daemon
+from steprail_daemon.cli.follow import can_go_on
 from steprail_daemon.cli.live import end_lines, has_ended, prompt_of, state_of, step_lines
 from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
@@ -40,7 +41,8 @@ def command(*, run_id: str, address: str | None, as_json: bool) -> None:
                 click.echo(line)
         for line in readable_lines(run.get("text", "")):
             click.echo(line)
-        for line in end_lines(run) if has_ended(run) else [state_of(run).lower().replace("_", " ")]:
+        goes_on = has_ended(run) and await can_go_on(daemon, run)
+        for line in end_lines(run, goes_on=goes_on) if has_ended(run) else [state_of(run).lower().replace("_", " ")]:
             click.echo(line)
 
     call_with_daemon(address, show)

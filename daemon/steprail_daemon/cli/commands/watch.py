@@ -9,7 +9,7 @@ import click
 from steprail_daemon.cli.asked import how_to_answer
 from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon, Message
-from steprail_daemon.cli.follow import output_for, show_end, status_of
+from steprail_daemon.cli.follow import can_go_on, output_for, show_end, status_of
 from steprail_daemon.cli.live import has_ended
 from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
@@ -50,7 +50,7 @@ def command(*, name: str, address: str | None, as_json: bool) -> None:
             async for event in daemon.watch_run(name):
                 happened(event, live=live)
         run = await daemon.get_run(name)
-        await show_end(daemon, run, output)
+        await show_end(daemon, run, output, goes_on=live or await can_go_on(daemon, run))
         return status_of(run)
 
     raise click.exceptions.Exit(call(address, watch))
