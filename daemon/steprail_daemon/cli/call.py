@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -27,6 +28,8 @@ def connect(address: str) -> AbstractAsyncContextManager[Daemon]:
     if given is not None:
         return given(address)
     # Here and not above: it brings gRPC with it, which no help and no usage error needs.
+    # What goes wrong is told by its errors; lines of its own, which it is asked for when it comes, would say it again.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from steprail_daemon.cli.connection import open_daemon  # noqa: PLC0415
 
     return open_daemon(address)

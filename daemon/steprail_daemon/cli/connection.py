@@ -25,6 +25,12 @@ from steprail_daemon.cli.rules import ShortRule
 _VERSION_LIMIT: Final = 2.0
 _DISCARD_LIMIT: Final = 5.0
 
+#: What to do, where the daemon's own words are not about the command line.
+_ADVICE: Final = {
+    "TOKEN_MISSING": "; $STEPRAIL_TOKEN_FILE is to name a file with a token",
+    "DRAINING": "; it takes no new runs, and is there again once it is started anew",
+}
+
 #: What becomes of a short rule, by its word.
 MESSAGES: Final[dict[str, Callable[[Any], Any]]] = {
     "steps": stop.steps,
@@ -60,7 +66,7 @@ async def _translated(client: Client) -> AsyncIterator[None]:
         raise Refused(error.reason, f"{await _whose_version(client)} does not serve this: {error.message}") from None
     except errors.Refused as error:
         fields = "".join(f"; {name}: {text}" for name, text in error.fields.items() if text not in error.message)
-        raise Refused(error.reason, error.message + fields) from None
+        raise Refused(error.reason, error.message + fields + _ADVICE.get(error.reason, "")) from None
     except errors.StepRailError as error:
         raise Problem(str(error)) from None
 
