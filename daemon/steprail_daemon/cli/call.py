@@ -14,7 +14,9 @@ import click
 
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.configuration import find_address, load, named_address, own_address
+from steprail_daemon.cli.nearly import meant
 from steprail_daemon.cli.own_daemon import daemon_for_a_run
+from steprail_daemon.cli.problems import Refused
 from steprail_daemon.config.load import LoadedConfig
 
 T = TypeVar("T")
@@ -45,7 +47,7 @@ def call(address: str | None, use: Callable[[Daemon], Awaitable[T]]) -> T:
 
     async def do() -> T:
         async with connect(found) as daemon:
-            return await use(daemon)
+            return await _told(use, daemon)
 
     return _run(do)
 
@@ -65,7 +67,7 @@ def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]],
 
     async def do() -> T:
         async with daemon_for_a_run(found, loaded, _allow(root, loaded)), connect(found) as daemon:
-            return await use(daemon)
+            return await _told(use, daemon)
 
     return _run(do)
 
@@ -76,7 +78,21 @@ def _allow(root: Path | None, loaded: LoadedConfig) -> list[str]:
 
 
 def _run(do: Callable[[], Awaitable[T]]) -> T:
-    return anyio.run(partial(_alone, do))
+    try:
+        return anyio.run(partial(_alone, do))
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":
+            raise
+        raise click.UsageError(f"{error.object!r} is no text in UTF-8, which is what a daemon is sent") from None
+
+
+async def _told(use: Callable[[Daemon], Awaitable[T]], daemon: Daemon) -> T:
+    """Use the daemon; an id that it does not know is told with those that are like it."""
+    given = click.get_current_context().params.values()
+    try:
+        return await use(daemon)
+    except Refused as refused:
+        raise await meant(daemon, refused, given) from None
 
 
 async def _alone(do: Callable[[], Awaitable[T]]) -> T:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steprail_daemon.cli.problems import LEFT
-from steprail_daemon.cli.stdout import guard_stdout
+from steprail_daemon.cli.stdout import fill_standard_descriptors, guard_stdout
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -113,6 +113,7 @@ def _prepare_to_complete() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    fill_standard_descriptors()
     if os.environ.get("_STEPRAIL_COMPLETE"):
         _prepare_to_complete()
     guard_stdout()

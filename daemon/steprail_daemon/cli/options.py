@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from steprail_daemon.cli.nearly import RUN
 from steprail_daemon.cli.offers import directories, files, offers
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,4 +70,4 @@ def permissions_option(function: F) -> F:
 def ending_options(function: F) -> F:
     """Add what the commands take that end a run: RUN, `--reason`, `--address` and `--json`."""
     function = click.option("--reason", default="", help="Why, for people.")(address_option(json_option(function)))
-    return click.argument("run_id", metavar="RUN", shell_complete=offers("live runs"))(function)
+    return click.argument("run_id", metavar="RUN", type=RUN, shell_complete=offers("live runs"))(function)

@@ -76,7 +76,7 @@ class Progress:
             self._completed(step, at)
 
     def words(self, at: float) -> str:
-        """Say it: what is at work and since when, the step, the tokens so far, how near each limit is.
+        """Say it: since when what is at work, the step, the tokens so far, how near each limit is.
 
         Empty before the first event and once the run has ended.
         """
@@ -102,12 +102,12 @@ class Progress:
     def _doing(self, at: float) -> list[str]:
         step = f"step {self._step}" if self._step else ""
         if waits := _WAITS.get(self._state):
-            return [f"{waits} {clock(at - (self._since or at))}", step]
+            return [f"{clock(at - (self._since or at))} {waits}", step]
         if not self._tools:
-            return [f"{step or 'working'} {clock(at - (self._since or at))}"]
+            return [f"{clock(at - (self._since or at))} {step or 'working'}"]
         (tool, since), *more = self._tools.values()
         others = f" and {len(more)} more" if more else ""
-        return [f"{step}{': ' if step else ''}{tool}{others} {clock(at - since)}"]
+        return [f"{clock(at - since)} {step}{': ' if step else ''}{tool}{others}"]
 
     def _used(self) -> str:
         # Both are lower bounds of the same figure, and not every agent gives both.

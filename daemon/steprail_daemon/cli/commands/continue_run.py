@@ -10,13 +10,14 @@ import click
 from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Control, Daemon, Message
 from steprail_daemon.cli.follow import Following, follow_asking, follow_new
+from steprail_daemon.cli.nearly import RUN
 from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option, permissions_option
 from steprail_daemon.cli.rules import ShortRule, as_typed, rules_options
 
 
 @click.command("continue")
-@click.argument("run_id", metavar="RUN", shell_complete=offers("ended runs"))
+@click.argument("run_id", metavar="RUN", type=RUN, shell_complete=offers("ended runs"))
 @click.argument("prompt", required=False, default="")
 @rules_options
 @click.option("--same-rules", is_flag=True, help="Stop by the rules of the run before.")

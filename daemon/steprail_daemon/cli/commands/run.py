@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option, permissions_option
 from steprail_daemon.cli.problems import Problem
 from steprail_daemon.cli.rules import ShortRule, as_typed, rules_options
+from steprail_daemon.cli.stdin import whole
 
 MODES = ("ask", "accept_edits", "read_only", "bypass")
 
@@ -65,7 +65,7 @@ def command(
     PROMPT is what the agent is asked to do; `-` reads it from stdin. Ctrl-C once stops the run at its next step
     boundary, twice aborts it. Where no daemon listens on the default address, one is started for the length of the run.
     """
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = whole("PROMPT") if prompt == "-" else prompt
     cwd = directory.resolve()
 
     async def run(daemon: Daemon) -> int:
