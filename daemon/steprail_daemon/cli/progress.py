@@ -101,13 +101,14 @@ class Progress:
 
     def _doing(self, at: float) -> list[str]:
         step = f"step {self._step}" if self._step else ""
+        since = clock(at - self._since) if self._since is not None else ""
         if waits := _WAITS.get(self._state):
-            return [f"{clock(at - (self._since or at))} {waits}", step]
+            return [f"{since} {waits}", step]
         if not self._tools:
-            return [f"{clock(at - (self._since or at))} {step or 'working'}"]
-        (tool, since), *more = self._tools.values()
+            return [f"{since} {step or 'working'}"]
+        (tool, began), *more = self._tools.values()
         others = f" and {len(more)} more" if more else ""
-        return [f"{clock(at - since)} {step}{': ' if step else ''}{tool}{others}"]
+        return [f"{clock(at - began)} {step}{': ' if step else ''}{tool}{others}"]
 
     def _used(self) -> str:
         # Both are lower bounds of the same figure, and not every agent gives both.

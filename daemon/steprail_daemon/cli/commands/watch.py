@@ -61,7 +61,7 @@ def command(*, name: str, address: str | None, as_json: bool) -> None:
         try:
             run = await daemon.get_run(name)
         except Refused as refusal:
-            if refusal.reason != "RUN_NOT_FOUND":
+            if refusal.reason != "RUN_NOT_FOUND" or name.startswith("run_"):
                 raise
             waits = None if as_json else await Waiting.now(daemon, name)
             async with output.shown():
