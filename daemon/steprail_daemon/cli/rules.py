@@ -173,6 +173,8 @@ class StopWhen(click.ParamType[ShortRule]):
         before, equals, _ = incomplete.rpartition("," if "," in incomplete else "=")
         if incomplete.startswith("finish="):
             return items([(f"{before}{equals}{reason}", "") for reason in _REASONS], incomplete)
+        if equals:
+            return []
         return items([(f"{word}=", form.accepted) for word, form in FORMS.items()], incomplete, "open")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ShortRule:

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import click
 import pytest
 from tests.unit.cli.fakes import RUN, FakeControl, FakeDaemon, ended
@@ -85,6 +86,18 @@ async def test_ctrl_c_three_times_leaves_the_run_to_the_daemon() -> None:
         await follow_new(shown(daemon), started)
     assert left.value.exit_code == LEFT
     assert daemon.asked == ["stop run_1", "abort run_1"]
+
+
+async def test_ctrl_c_after_the_end_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    class Pressed(FakeDaemon):
+        async def get_run(self, run_id: str) -> Message:
+            signal.raise_signal(signal.SIGINT)
+            await anyio.lowlevel.checkpoint()
+            return await super().get_run(run_id)
+
+    daemon = Pressed([MESSAGE])
+    assert await follow_new(shown(daemon), started) == 0
+    assert (daemon.asked, capsys.readouterr().err) == ([], "")
 
 
 class Deaf(FakeDaemon):

@@ -111,8 +111,8 @@ def token_source(token: str | None, token_file: str | Path | None) -> Callable[[
 
 def _sendable(token: str, what: str) -> str:
     """Give a token back that can be sent: gRPC drops a call with another one, and its caller waits for ever."""
-    if not token or not all("!" <= char <= "~" for char in token):
-        raise CredentialsUnusable(f"{what} cannot be sent; accepted are visible ASCII characters without spaces")
+    if not token or not all(" " <= char <= "~" for char in token):
+        raise CredentialsUnusable(f"{what} cannot be sent; accepted are printable ASCII characters")
     return token
 
 
