@@ -66,8 +66,10 @@ def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]],
     found = own_address(loaded)
 
     async def do() -> T:
-        async with daemon_for_a_run(found, loaded, _allow(root, loaded)), connect(found) as daemon:
-            return await _told(use, daemon)
+        async with daemon_for_a_run(found, loaded, _allow(root, loaded)) as done, connect(found) as daemon:
+            result = await _told(use, daemon)
+            done()
+            return result
 
     return _run(do)
 

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 import click
 
-from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.problems import ConfigProblem, Problem
 from steprail_daemon.cli.reach import why_silent
 from steprail_daemon.config.load import LoadedConfig
 
@@ -29,17 +29,20 @@ _SECOND_NS = 1_000_000_000
 
 
 @asynccontextmanager
-async def daemon_for_a_run(address: str, loaded: LoadedConfig, extra: Sequence[str]) -> AsyncIterator[None]:
+async def daemon_for_a_run(
+    address: str, loaded: LoadedConfig, extra: Sequence[str]
+) -> AsyncIterator[Callable[[], object]]:
     """See that a daemon listens on the configuration's address; start one, and end it afterwards, if none does.
 
-    `extra` are further arguments of `serve`.
+    `extra` are further arguments of `serve`. Gives what is to be called once nothing is left to do but to end it: from
+    then on Ctrl-C only hurries that.
 
     Raises:
         Problem: it does not start; with what it said.
     """
     silence = await why_silent(address)
     if silence is None:
-        yield
+        yield lambda: None
         return
     if not silence.vacant:
         raise Problem(f"no daemon listens on {address}, and none can be started there: {silence.why}")
@@ -48,8 +51,9 @@ async def daemon_for_a_run(address: str, loaded: LoadedConfig, extra: Sequence[s
     process = _start(loaded, log, extra)
     try:
         await _wait_until_it_listens(address, process, log)
-        yield
+        yield partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
     finally:
+        # The receiver leaves the signal as it is by default, whatever it was before.
         with anyio.CancelScope(shield=True), anyio.open_signal_receiver(signal.SIGINT) as presses:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_hurry, presses, process)
@@ -63,12 +67,15 @@ def _start(loaded: LoadedConfig, log: Path, extra: Sequence[str]) -> subprocess.
     argv += ["--config", str(loaded.path)] if loaded.path is not None else []
     # Nobody scrapes what is gone in a moment, and a daemon that stays may want the port.
     argv += ["--set", "server.http="]
-    loaded.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        # A session of its own: Ctrl-C is for us, who then ask for a stop.
-        return subprocess.Popen(
-            [*argv, *extra], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
+    try:
+        loaded.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            # A session of its own: Ctrl-C is for us, who then ask for a stop.
+            return subprocess.Popen(
+                [*argv, *extra], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+    except OSError as error:
+        raise ConfigProblem(f"the state directory {loaded.state_directory} cannot be used: {error}") from None
 
 
 async def _wait_until_it_listens(address: str, process: subprocess.Popen[bytes], log: Path) -> None:

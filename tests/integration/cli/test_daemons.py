@@ -61,7 +61,17 @@ def test_a_run_without_a_daemon_has_its_own_and_can_be_continued_afterwards(daem
     assert continued.returncode == 0, continued.stderr
     assert "resumed" in continued.stdout
     assert marked(f"{instance(daemon)}.") == set()
-    assert alone.run("show", run["run_id"]).returncode == 1
+
+
+@pytest.mark.parametrize("command", ["show RUN", "runs", "sessions", "agents"])
+def test_what_was_recorded_is_shown_without_a_daemon(command: str, daemon: Daemon, alone: Steprail) -> None:
+    run = json.loads(alone.run("run", "--json", TWO_STEPS).stdout.splitlines()[-1])["run"]
+    shown = alone.run(*command.replace("RUN", run["run_id"]).split())
+    said = "no daemon listens; one is started for the length of this command\n"
+    assert (shown.returncode, shown.stderr) == (0, said)
+    named = {"sessions": run["session_id"], "agents": "claude"}.get(command, run["run_id"])
+    assert named in shown.stdout
+    assert marked(f"{instance(daemon)}.") == set()
 
 
 def test_a_daemon_that_listens_is_used(daemon: Daemon, alone: Steprail) -> None:
