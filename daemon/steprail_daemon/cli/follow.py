@@ -191,6 +191,11 @@ class Interrupts:
         self.run_id: str | None = None
         self.ended = False
 
+    @property
+    def pressed(self) -> bool:
+        """Whether it was pressed."""
+        return self._presses > 0
+
     @asynccontextmanager
     async def heeded(self) -> AsyncIterator[None]:
         """Heed Ctrl-C within.
@@ -271,7 +276,7 @@ async def follow_asking(following: Following, start: Callable[[], AbstractAsyncC
                 await following.happened(message)
             elif kind == "decision_requested":
                 asking = anyio.CancelScope()
-                tasks.start_soon(_ask, control, message, following.person, output, asking)
+                tasks.start_soon(_ask, control, message, following, interrupts, asking)
             elif kind == "decision_recorded" and asking is not None:
                 asking.cancel()
             elif kind == "rejected":
@@ -286,16 +291,18 @@ async def follow_asking(following: Following, start: Callable[[], AbstractAsyncC
     return status_of(run)
 
 
-async def _ask(control: Control, request: Message, person: Person, output: Output, scope: anyio.CancelScope) -> None:
+async def _ask(
+    control: Control, request: Message, following: Following, interrupts: Interrupts, scope: anyio.CancelScope
+) -> None:
     """Ask about one step, until an answer comes or somebody else decided."""
     step = request["step"]
     with scope:
-        go_on = await person.goes_on(step.get("number", "?"))
+        go_on = await following.person.goes_on(step.get("number", "?"))
         if go_on is None:
-            output.note("there is no more input, so this step is where it stops")
+            following.output.note("there is no more input, so this step is where it stops")
         await control.decide(step["step_id"], go_on=bool(go_on))
-    if scope.cancelled_caught:
-        output.note("decided elsewhere")
+    if scope.cancelled_caught and not interrupts.pressed:
+        following.output.note("decided elsewhere")
 
 
 async def can_go_on(daemon: Daemon, run: Message) -> bool:

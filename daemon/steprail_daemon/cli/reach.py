@@ -37,13 +37,13 @@ async def _socket(path: str) -> Silence | None:
     try:
         stream = await anyio.connect_unix(path)
     except OSError as error:
-        return _file(path, error)
+        return why_not_open(path, error)
     await stream.aclose()
     return None
 
 
-def _file(path: str, error: OSError) -> Silence:
-    """Look at the file: it tells more than the error of a connection does."""
+def why_not_open(path: str, error: OSError) -> Silence:
+    """Tell the error of a connection to a socket; where that is not enough, by a look at the file."""
     if isinstance(error, ConnectionRefusedError) and _is_socket(path):
         return Silence("the socket is left over from one that ended", vacant=True)
     if isinstance(error, PermissionError):

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
@@ -179,6 +179,30 @@ async def test_a_question_that_somebody_else_answered_is_taken_back(capsys: pyte
     os.close(reading)
     os.close(writing)
     assert control.decisions == []
+
+
+@pytest.mark.parametrize("pressed", [False, True])
+async def test_a_question_that_one_s_own_ctrl_c_answered_is_taken_back_silently(
+    pressed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = FakeDaemon()
+
+    class Pressing(FakeControl):
+        async def _give(self) -> AsyncIterator[tuple[str, Message]]:
+            async for kind, message in super()._give():
+                if kind == "decision_recorded" and pressed:
+                    signal.raise_signal(signal.SIGINT)
+                await anyio.wait_all_tasks_blocked()
+                yield kind, message
+
+    recorded = ("decision_recorded", {"step_id": "step_1"})
+    control = Pressing(asked(recorded, end="STOPPED").messages)
+    reading, writing = os.pipe()
+    assert await follow_asking(shown(daemon, person=Terminal(reading)), given(control)) == 10
+    os.close(reading)
+    os.close(writing)
+    assert ("decided elsewhere" in capsys.readouterr().err) != pressed
+    assert daemon.asked == (["stop run_1"] if pressed else [])
 
 
 async def test_a_refused_decision_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
