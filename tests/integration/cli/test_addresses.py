@@ -227,7 +227,8 @@ def closed(steprail: Steprail, command: str) -> subprocess.CompletedProcess[str]
         ("steprail run - <&-", 2, "it is to be read from standard input, which is closed"),
         ("printf 'a\\377' | steprail run -", 2, "byte 2 of standard input, 0xff, is no UTF-8 there"),
         ("steprail --help | head -1 >/dev/null", 0, ""),
-        ("LC_ALL=C PYTHONIOENCODING=ascii steprail runs", 0, ""),
+        ("PYTHONIOENCODING=ascii steprail runs", 0, ""),
+        ("PYTHONIOENCODING=ascii steprail runs --json | python3 -c 'import json; json.loads(input())'", 0, ""),
     ],
 )
 def test_closed_and_odd_standard_streams_end_with_a_status_and_no_traceback(
