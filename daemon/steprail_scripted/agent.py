@@ -12,7 +12,7 @@ from steprail_scripted.fields import ScriptError
 from steprail_scripted.loop import Turn
 from steprail_scripted.methods import Methods
 from steprail_scripted.model import Prompt, Reply, Source
-from steprail_scripted.plan import DefaultPlan, ScriptedReplies
+from steprail_scripted.plan import GO_ON, DefaultPlan, ScriptedReplies, unfinished
 from steprail_scripted.process import Process
 from steprail_scripted.rpc import Dispatcher, Effect, LineReader
 from steprail_scripted.script import Bootstrap, Cursor, TurnScript
@@ -86,8 +86,16 @@ class Agent:
             return ScriptedReplies(TurnScript(replies=(Reply(text=str(error)),)), {}), TurnScript()
         turn = script or self.process.cursor.next_turn(prompt.text)
         if turn is None or not (turn.replies or turn.bootstrap != Bootstrap()):
-            return DefaultPlan(prompt.text), turn or TurnScript()
+            return self._default_plan(prompt), turn or TurnScript()
         return ScriptedReplies(turn, self._placeholders(prompt)), turn
+
+    def _default_plan(self, prompt: Prompt) -> DefaultPlan:
+        """Begin the plan, or take up the one of a turn that was stopped, as a model would."""
+        if GO_ON.fullmatch(prompt.text):
+            before, known = unfinished(self.process.conversation.messages)
+            if before and not before.startswith(DIRECTIVE):
+                return DefaultPlan(before, known)
+        return DefaultPlan(prompt.text)
 
     def _own_script(self, prompt: Prompt) -> TurnScript | None:
         first, _, rest = prompt.text.partition("\n")

@@ -1,7 +1,8 @@
 """Where replies come from: a script's turn, or the default plan, which looks around, reads what matters and reports."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from steprail_scripted.model import Call, Reply, ToolResult
 from steprail_scripted.script import TurnScript
@@ -44,6 +45,10 @@ ORDINARY_WORDS = [
 ]
 
 
+#: A prompt that says no more than to go on, which is what a host says that continues without one.
+GO_ON = re.compile(r"(continue|go on)\W*", re.IGNORECASE)
+
+
 class ScriptedReplies:
     """The replies of a script's turn, one after another; when they are used up, the turn ends with "Done."."""
 
@@ -70,15 +75,24 @@ def _expanded(turn: TurnScript) -> Iterator[Reply]:
 
 
 class DefaultPlan:
-    """Three steps and a report; it reads only, so it asks for no permission."""
+    """Three steps and a report; it reads only, so it asks for no permission.
 
-    def __init__(self, prompt: str) -> None:
+    `known` has the results of the steps that an earlier turn came to before it was stopped: they are not taken again.
+    """
+
+    def __init__(self, prompt: str, known: Iterable[Sequence[ToolResult]] = ()) -> None:
         self._steps = self._run(prompt)
+        self._known = iter(known)
         self._results: Sequence[ToolResult] = ()
-        self._begun = False
 
     def next_reply(self, results: Sequence[ToolResult]) -> Reply:
         """Give the next reply in view of the results."""
+        reply = self._reply(results)
+        while reply.calls and (known := next(self._known, None)) is not None:
+            reply = self._reply(known)
+        return reply
+
+    def _reply(self, results: Sequence[ToolResult]) -> Reply:
         self._results = results
         return next(self._steps, Reply(text="Done."))
 
@@ -98,6 +112,30 @@ class DefaultPlan:
             yield Reply(thought, (Call("search", {"query": re.escape(word)}),))
             found = self._results[0] if self._results else None
         yield Reply(_report(paths, read, word, found))
+
+
+def unfinished(messages: Iterable[Mapping[str, Any]]) -> tuple[str, list[list[ToolResult]]]:
+    """Give the prompt that a conversation came to no answer to, and the results of its complete steps.
+
+    Prompts that say no more than to go on belong to the one before. The prompt is empty if there is none.
+    """
+    prompt = ""
+    steps: list[list[ToolResult]] = []
+    results: list[ToolResult] = []
+    calls: list[Mapping[str, Any]] = []
+    for message in messages:
+        role, content = message["role"], str(message["content"])
+        if role == "user" and not (prompt and GO_ON.fullmatch(content)):
+            prompt, steps = content, []
+        elif role == "assistant" and not message.get("toolCalls"):
+            prompt, steps = "", []
+        elif role == "assistant":
+            calls, results = list(message["toolCalls"]), []
+        elif role == "tool" and calls:
+            results.append(ToolResult(str(calls.pop(0)["name"]), success=True, output=content))
+            if not calls:
+                steps.append(results)
+    return prompt, steps
 
 
 def worth_reading(paths: Sequence[str]) -> list[str]:

@@ -6,7 +6,8 @@ import contextlib
 import os
 import sys
 import termios
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import anyio
@@ -39,11 +40,13 @@ class Person(Protocol):
 class Terminal:
     """Asks with a line on stderr and reads lines from a descriptor. Cancelling while it waits loses no input.
 
-    It asks one thing at a time; the next waits its turn.
+    It asks one thing at a time; the next waits its turn. `alone` is entered while a question is open or something is
+    printed, for whatever else stands on the terminal.
     """
 
-    def __init__(self, descriptor: int = 0) -> None:
+    def __init__(self, descriptor: int = 0, alone: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._descriptor = descriptor
+        self._alone = alone
         self._read = b""
         self._turn = anyio.Lock()
         self._open = ""
@@ -61,29 +64,30 @@ class Terminal:
     def aside(self) -> Iterator[None]:
         """Print something within, also while a question is open on a terminal, which is then asked again."""
         again = self._open if os.isatty(self._descriptor) else ""
-        if again:
-            click.echo(err=True)
-        yield
-        if again:
-            self._show(again)
+        with self._alone():
+            if again:
+                click.echo(err=True)
+            yield
+            if again:
+                self._show(again)
 
     async def goes_on(self, step: str) -> bool | None:
         """Ask until the answer is one."""
         words = {"continue": True, "stop": False}
-        async with self._turn:
+        async with self._asking():
             return await self._answer(f"step {step}: [c]ontinue or [s]top? ", lambda line: _one_of(words, line))
 
     async def permits(self, about: Sequence[str]) -> str | None:
         """Ask until the answer is one. What was typed before it was asked is no answer to it."""
         words = {"yes": _ONCE, "session": _SESSION, "no": _DENY}
-        async with self._turn:
+        async with self._asking():
             self._begin(about)
             return await self._answer("allow? [y]es once, [s]ession, [n]o: ", lambda line: _one_of(words, line))
 
     async def replies(self, items: Sequence[Mapping[str, Any]], about: Sequence[str]) -> list[dict[str, Any]] | None:
         """Ask each item until the answer is one; an empty line declines the whole question."""
         answers: list[dict[str, Any]] = []
-        async with self._turn:
+        async with self._asking():
             self._begin(about)
             for item in items:
                 if len(items) > 1:
@@ -94,11 +98,17 @@ class Terminal:
                 answers.append(answer)
         return answers
 
+    @contextlib.asynccontextmanager
+    async def _asking(self) -> AsyncIterator[None]:
+        async with self._turn:
+            with self._alone():
+                yield
+
     async def _reply(self, item: Mapping[str, Any]) -> dict[str, Any] | None:
         accepted = "number" if item.get("options") else "text"
         if item.get("options") and item.get("free_text"):
             accepted = "number or text"
-        with self._unseen() if item.get("secret") else contextlib.nullcontext():
+        with self._unseen() if item.get("secret") else nullcontext():
             return await self._answer(
                 f"answer ({accepted}; nothing declines): ", lambda line: answer_to(item, line) if line.strip() else {}
             )

@@ -42,15 +42,15 @@ def span_words(span: str) -> str:
     return " ".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
 
 
-def permission_lines(permission: Message) -> list[str]:
-    """Give what leave is asked for: the tool, its title, its arguments on one line, and when it is denied."""
+def permission_lines(permission: Message, *, waits: bool = True) -> list[str]:
+    """Give what leave is asked for: the tool, its title, its arguments on one line, and if it waits, until when."""
     tool, title = permission.get("tool") or "a tool", shorten(permission.get("title", ""), _TITLE)
     lines = [f"{click.style('?', fg='magenta', bold=True)} {click.style(tool, fg='cyan')} asks for permission"]
     if title:
         lines[0] += f": {title}"
     if arguments := arguments_line(permission):
         lines.append(f"  {arguments}")
-    return [*lines, f"  {_unanswered('denied', permission)}"]
+    return [*lines, f"  {_unanswered('denied', permission)}"] if waits else lines
 
 
 def arguments_line(permission: Message) -> str:
@@ -63,12 +63,12 @@ def arguments_line(permission: Message) -> str:
     return f"{line} (cut; {text.get('full_size') or len(whole.encode())} bytes in all)"
 
 
-def question_lines(question: Message) -> list[str]:
-    """Give a question with its items and numbered options, and when it is declined."""
+def question_lines(question: Message, *, waits: bool = True) -> list[str]:
+    """Give a question with its items and numbered options, and if it waits, until when."""
     lines = [f"{click.style('?', fg='magenta', bold=True)} the agent has a question"]
     for item in question.get("items", []):
         lines += [f"  {line}" for line in item_lines(item)]
-    return [*lines, f"  {_unanswered('declined', question)}"]
+    return [*lines, f"  {_unanswered('declined', question)}"] if waits else lines
 
 
 def item_lines(item: Message) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -13,8 +14,9 @@ import click
 
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.configuration import find_address, load, named_address, own_address
-from steprail_daemon.cli.follow import LEFT
+from steprail_daemon.cli.nearly import meant
 from steprail_daemon.cli.own_daemon import daemon_for_a_run
+from steprail_daemon.cli.problems import Refused
 from steprail_daemon.config.load import LoadedConfig
 
 T = TypeVar("T")
@@ -28,6 +30,8 @@ def connect(address: str) -> AbstractAsyncContextManager[Daemon]:
     if given is not None:
         return given(address)
     # Here and not above: it brings gRPC with it, which no help and no usage error needs.
+    # What goes wrong is told by its errors; lines of its own, which it is asked for when it comes, would say it again.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from steprail_daemon.cli.connection import open_daemon  # noqa: PLC0415
 
     return open_daemon(address)
@@ -43,7 +47,7 @@ def call(address: str | None, use: Callable[[Daemon], Awaitable[T]]) -> T:
 
     async def do() -> T:
         async with connect(found) as daemon:
-            return await use(daemon)
+            return await _told(use, daemon)
 
     return run_async(do)
 
@@ -62,8 +66,10 @@ def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]],
     found = own_address(loaded)
 
     async def do() -> T:
-        async with daemon_for_a_run(found, loaded, _allow(root, loaded)), connect(found) as daemon:
-            return await use(daemon)
+        async with daemon_for_a_run(found, loaded, _allow(root, loaded)) as done, connect(found) as daemon:
+            result = await _told(use, daemon)
+            done()
+            return result
 
     return run_async(do)
 
@@ -77,8 +83,19 @@ def run_async(do: Callable[[], Awaitable[T]]) -> T:
     """Run what is asynchronous; Ctrl-C cancels it and is status 130."""
     try:
         return anyio.run(partial(_alone, do))
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(LEFT) from None
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":
+            raise
+        raise click.UsageError(f"{error.object!r} is no text in UTF-8, which is what a daemon is sent") from None
+
+
+async def _told(use: Callable[[Daemon], Awaitable[T]], daemon: Daemon) -> T:
+    """Use the daemon; an id that it does not know is told with those that are like it."""
+    given = click.get_current_context().params.values()
+    try:
+        return await use(daemon)
+    except Refused as refused:
+        raise await meant(daemon, refused, given) from None
 
 
 async def _alone(do: Callable[[], Awaitable[T]]) -> T:

@@ -55,6 +55,9 @@ class Daemon(Protocol):
     async def close_session(self, session_id: str, *, force: bool) -> Message:
         """End a session."""
 
+    async def discard_session(self, session_id: str) -> None:
+        """Throw away a session on which no run began, as far as the caller may; it fails with nothing."""
+
     async def start_run(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> Message:
         """Start a run that stops by any of these rules."""
 

@@ -15,6 +15,8 @@ from steprail_daemon.config.load import ConfigError, LoadedConfig, load_config
 
 _ADDRESS = re.compile(r"unix:(//)?/[^/].*|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}", re.DOTALL)
 
+_LAST_PORT = 65535
+
 
 def load(
     config: str | None = None, state_dir: str | None = None, settings: tuple[tuple[str, str], ...] = ()
@@ -38,13 +40,18 @@ def named_address(flag: str | None) -> str | None:
         click.BadParameter: it is of no form that is accepted.
     """
     address = flag or os.environ.get("STEPRAIL_ADDRESS") or None
-    if address is not None and not _ADDRESS.fullmatch(address):
+    if address is not None and not (_ADDRESS.fullmatch(address) and _has_port(address)):
         problem = (
             f"{address!r} is no address; accepted: unix: and an absolute path, as in unix:/run/steprail.sock, or a "
             "host with a port, as in 127.0.0.1:7443"
         )
         raise click.BadParameter(problem, param_hint="--address" if flag else "$STEPRAIL_ADDRESS")
     return address
+
+
+def _has_port(address: str) -> bool:
+    """Whether what stands after the last colon can be a port, where one is needed."""
+    return address.startswith("unix:") or 0 < int(address.rpartition(":")[2]) <= _LAST_PORT
 
 
 def find_address(flag: str | None) -> str:

@@ -5,19 +5,31 @@ Imported only by what calls a daemon: it brings gRPC with it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
 from typing import Any, Final
+
+import anyio
 
 from steprail import client as stop
 from steprail import errors
 from steprail.client import Client
 from steprail.client import Control as ClientControl
-from steprail.plain import action, decider, permission_answer, permission_mode, question_answers, to_plain
+from steprail.plain import action, decider, on_unknown, permission_answer, permission_mode, question_answers, to_plain
 from steprail_daemon.cli.client import Control, Daemon, Message
 from steprail_daemon.cli.problems import Problem, Refused, Unanswered
+from steprail_daemon.cli.reach import why_silent
 from steprail_daemon.cli.rules import ShortRule
-from steprail_daemon.cli.serving import listens
+
+_VERSION_LIMIT: Final = 2.0
+_DISCARD_LIMIT: Final = 5.0
+
+#: What to do, where the daemon's own words are not about the command line.
+_ADVICE: Final = {
+    "TOKEN_MISSING": "; $STEPRAIL_TOKEN_FILE is to name a file with a token",
+    "DRAINING": "; it takes no new runs, and is there again once it is started anew",
+}
 
 #: What becomes of a short rule, by its word.
 MESSAGES: Final[dict[str, Callable[[Any], Any]]] = {
@@ -35,21 +47,44 @@ MESSAGES: Final[dict[str, Callable[[Any], Any]]] = {
 
 def messages(rules: Sequence[ShortRule]) -> list[Any]:
     """Give the public messages of short rules."""
-    return [MESSAGES[rule.kind](rule.value) for rule in rules]
+    return [_message(rule) for rule in rules]
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
+def _message(rule: ShortRule) -> Any:
+    message = MESSAGES[rule.kind](rule.value)
+    if rule.on_unknown:
+        message.on_unknown = on_unknown(rule.on_unknown)
+    return message
+
+
+@asynccontextmanager
+async def _translated(client: Client) -> AsyncIterator[None]:
     """Turn the client's errors into sentences with a status."""
     try:
         yield
+    except errors.Unimplemented as error:
+        raise Refused(error.reason, f"{await _whose_version(client)} does not serve this: {error.message}") from None
     except errors.Refused as error:
         fields = "".join(f"; {name}: {text}" for name, text in error.fields.items() if text not in error.message)
-        raise Refused(error.reason, error.message + fields) from None
+        raise Refused(error.reason, error.message + fields + _ADVICE.get(error.reason, "")) from None
     except errors.ConnectionFailed as error:
         raise Unanswered(str(error)) from None
     except errors.StepRailError as error:
         raise Problem(str(error)) from None
+
+
+async def _whose_version(client: Client) -> str:
+    """Name the daemon by its version, and say if it is older or newer than this program, where it tells."""
+    ours = version("steprail-daemon")
+    try:
+        theirs = (await client.get_server_info(timeout=_VERSION_LIMIT)).version
+    except errors.StepRailError:
+        theirs = ""
+    if not theirs:
+        return f"the daemon, whose version is not known (this program is {ours}),"
+    if theirs == ours:
+        return f"the daemon {theirs}"
+    return f"the daemon is of version {theirs}, this program of {ours}: it"
 
 
 @asynccontextmanager
@@ -60,12 +95,15 @@ async def open_daemon(address: str, token: str | None = None) -> AsyncIterator[D
         Unanswered: nothing listens there.
         Problem: a file of tokens or certificates cannot be used.
     """
-    if not await listens(address):
+    if silence := await why_silent(address):
         advice = "start one with `steprail serve`, or name another address with --address or $STEPRAIL_ADDRESS"
-        raise Unanswered(f"no daemon listens on {address}; {advice}")
-    with _translated():
-        async with Client(address, token=token) as client:
+        raise Unanswered(f"no daemon listens on {address} ({silence.why}); {advice}")
+    try:
+        client = Client(address, token=token)
+        async with client:
             yield ClientDaemon(client)
+    except errors.StepRailError as error:
+        raise Problem(str(error)) from None
 
 
 class ClientDaemon(Daemon):
@@ -76,53 +114,59 @@ class ClientDaemon(Daemon):
 
     async def server_info(self) -> Message:
         """Give the server."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.get_server_info())
 
     async def drain(self, window: float | None, reason: str) -> Message:
         """Begin a drain."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.drain(window, reason=reason))
 
     async def drain_status(self) -> Message:
         """Tell how far a drain is."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.get_drain_status())
 
     async def list_agents(self) -> list[Message]:
         """Give the configured agents."""
-        with _translated():
+        async with _translated(self._client):
             return [to_plain(agent) for agent in await self._client.list_agents()]
 
     async def create_session(self, agent: str, cwd: str, mode: str) -> Message:
         """Make a session."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.create_session(agent, cwd, permission_mode=permission_mode(mode)))
 
     async def list_sessions(self) -> list[Message]:
         """Give all sessions."""
-        with _translated():
+        async with _translated(self._client):
             return [to_plain(session) for session in await self._client.list_sessions()]
 
     async def get_session(self, session_id: str) -> Message:
         """Give a session."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.get_session(session_id))
 
     async def close_session(self, session_id: str, *, force: bool) -> Message:
         """End a session."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.close_session(session_id, force=force))
+
+    async def discard_session(self, session_id: str) -> None:
+        """Close the session and delete it."""
+        with anyio.move_on_after(_DISCARD_LIMIT, shield=True), suppress(errors.StepRailError):
+            await self._client.close_session(session_id)
+            await self._client.delete_session(session_id)
 
     async def start_run(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> Message:
         """Start a run."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.start_run(session_id, prompt, stop_rules=messages(rules)))
 
     async def continue_run(self, run_id: str, prompt: str, rules: Sequence[ShortRule] | None) -> Message:
         """Go on after a run; nobody is asked, also if somebody was before."""
         stop_rules = None if rules is None else messages(rules)
-        with _translated():
+        async with _translated(self._client):
             run = await self._client.continue_run(
                 run_id, prompt or None, stop_rules=stop_rules, decider=decider(asks=False)
             )
@@ -132,9 +176,8 @@ class ClientDaemon(Daemon):
     async def control_new(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> AsyncIterator[Control]:
         """Start a run whose every step is asked about."""
         request = self._client.start_request(session_id, prompt, stop_rules=messages(rules), decider=decider(asks=True))
-        with _translated():
-            async with self._client.control(start=request, decide=True) as control:
-                yield _Control(control)
+        async with _translated(self._client), self._client.control(start=request, decide=True) as control:
+            yield _Control(self._client, control)
 
     @asynccontextmanager
     async def control_continued(
@@ -145,55 +188,57 @@ class ClientDaemon(Daemon):
         request = self._client.continue_request(
             run_id, prompt or None, stop_rules=stop_rules, decider=decider(asks=True)
         )
-        with _translated():
-            async with self._client.control(continue_run=request, decide=True) as control:
-                yield _Control(control)
+        async with (
+            _translated(self._client),
+            self._client.control(continue_run=request, decide=True) as control,
+        ):
+            yield _Control(self._client, control)
 
     async def get_run(self, run_id: str) -> Message:
         """Give a run."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.get_run(run_id))
 
     async def list_runs(self, session_id: str) -> list[Message]:
         """Give runs."""
-        with _translated():
+        async with _translated(self._client):
             return [to_plain(run) for run in await self._client.list_runs(session_id)]
 
     async def list_steps(self, run_id: str) -> list[Message]:
         """Give the completed steps of a run."""
-        with _translated():
+        async with _translated(self._client):
             return [to_plain(step) for step in await self._client.list_steps(run_id)]
 
     async def watch_run(self, run_id: str) -> AsyncIterator[Message]:
         """Give the events of a run."""
-        with _translated():
+        async with _translated(self._client):
             async for event in self._client.watch_run(run_id):
                 yield to_plain(event)
 
     async def watch_session(self, session_id: str) -> AsyncIterator[Message]:
         """Give the events of a session."""
-        with _translated():
+        async with _translated(self._client):
             async for event in self._client.watch_session(session_id):
                 yield to_plain(event)
 
     async def stop_run(self, run_id: str, reason: str) -> Message:
         """Ask for a stop."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.stop_run(run_id, reason))
 
     async def abort_run(self, run_id: str, reason: str) -> Message:
         """Cut a run off."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.abort_run(run_id, reason))
 
     async def decide(self, run_id: str, step_id: str, *, go_on: bool, reason: str) -> Message:
         """Decide about a step."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.submit_decision(run_id, step_id, action(go_on=go_on), reason=reason))
 
     async def list_pending(self) -> list[Message]:
         """Give what waits."""
-        with _translated():
+        async with _translated(self._client):
             return [to_plain(item) for item in await self._client.list_pending()]
 
     async def answer_permission(
@@ -201,7 +246,7 @@ class ClientDaemon(Daemon):
     ) -> Message:
         """Answer a permission."""
         given = None if instead else permission_answer(answer)
-        with _translated():
+        async with _translated(self._client):
             resolved = await self._client.answer_permission(
                 run_id, permission_id, given, **(instead or {}), reason=reason
             )
@@ -209,25 +254,26 @@ class ClientDaemon(Daemon):
 
     async def answer_question(self, run_id: str, question_id: str, answers: Sequence[Message]) -> Message:
         """Answer a question, or decline it."""
-        with _translated():
+        async with _translated(self._client):
             return to_plain(await self._client.answer_question(run_id, question_id, question_answers(answers)))
 
     async def steer_run(self, run_id: str, text: str) -> str:
         """Give text to a running turn."""
-        with _translated():
+        async with _translated(self._client):
             return await self._client.steer_run(run_id, text)
 
 
 class _Control(Control):
     """A conversation as kinds and plain objects; batches of events come one by one."""
 
-    def __init__(self, control: ClientControl) -> None:
+    def __init__(self, client: Client, control: ClientControl) -> None:
+        self._client = client
         self._control = control
 
     async def __aiter__(self) -> AsyncIterator[tuple[str, Message]]:
         """Give what the daemon sends, `opened` first."""
         yield "opened", to_plain(self._control.opened)
-        with _translated():
+        async with _translated(self._client):
             async for message in self._control:
                 kind = message.WhichOneof("body")
                 if kind == "events":
@@ -238,5 +284,5 @@ class _Control(Control):
 
     async def decide(self, step_id: str, *, go_on: bool) -> None:
         """Send a decision."""
-        with _translated():
+        async with _translated(self._client):
             await self._control.decide(step_id, action(go_on=go_on))

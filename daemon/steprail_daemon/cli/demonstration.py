@@ -17,8 +17,9 @@ import anyio
 import click
 
 from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.reach import listens
 from steprail_daemon.cli.rehearsal import Room, ScriptedModel, scripted_model
-from steprail_daemon.cli.serving import START_LIMIT, listens
+from steprail_daemon.cli.serving import START_LIMIT
 
 _FETCH_LIMIT = 660.0
 _BETWEEN_LOOKS = 0.1

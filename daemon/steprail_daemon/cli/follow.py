@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Protocol
 
@@ -16,11 +18,13 @@ import click
 from steprail_daemon.cli.ask import Person, Terminal
 from steprail_daemon.cli.attend import Attendant
 from steprail_daemon.cli.client import Control, Daemon
-from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, has_ended, state_of
+from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, has_ended, is_latest, state_of
 from steprail_daemon.cli.output import say_json
-from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.problems import LEFT, Problem
+from steprail_daemon.cli.progress import Progress
+from steprail_daemon.cli.status_line import StatusLine
 
-LEFT = 130  # as if SIGINT had ended us
+_OVER = ("SESSION_STATE_CLOSED", "SESSION_STATE_BROKEN")
 _BY_USER = "Ctrl-C on the command line"
 
 
@@ -33,8 +37,8 @@ class Output(Protocol):
     def happened(self, event: Message) -> None:
         """An event of it."""
 
-    def ended(self, run: Message) -> None:
-        """It has ended."""
+    def ended(self, run: Message, *, goes_on: bool = True) -> None:
+        """It has ended. `goes_on`: it can be continued."""
 
     def denied(self) -> int:
         """How many denied tool calls were shown to somebody who may want to know how to allow them."""
@@ -42,30 +46,47 @@ class Output(Protocol):
     def note(self, text: str) -> None:
         """Something about this command, not about the run."""
 
+    def shown(self) -> AbstractAsyncContextManager[None]:
+        """While the run goes on: say within what it does just now, where that can be seen."""
+
 
 class Lines:
-    """Lines for people. `aside` is entered while something is printed, for a question that is open meanwhile."""
+    """Lines for people, and below them what the run does just now, where stderr is a terminal.
 
-    def __init__(self, aside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        self._view = LiveView()
-        self._aside = aside
+    `descriptor` is where a person answers, on the `terminal` that is made for that: what is printed while a question is
+    open there comes before it. With `late` events may come long after they happened.
+    `permissions` is as for `LiveView`.
+    """
+
+    def __init__(self, descriptor: int = 0, *, late: bool = False, permissions: str = "ask") -> None:
+        self._view = LiveView(permissions)
+        self._progress = Progress()
+        self._line = StatusLine(self._progress.words)
+        self._late = late
         self._denied = 0
+        self.terminal = Terminal(descriptor, self._line.gone)
 
     def began(self, run: Message) -> None:
         """Say the ids."""
-        click.secho(f"run {run['run_id']} of session {run['session_id']}", dim=True)
+        self._progress.began(run, time.monotonic())
+        with self.terminal.aside():
+            click.secho(f"run {run['run_id']} of session {run['session_id']}", dim=True)
 
     def happened(self, event: Message) -> None:
         """Print the event's lines."""
         self._denied += _denials(event)
+        self._progress.happened(event, time.monotonic() - (_age(event) if self._late else 0))
         if lines := self._view.lines(event):
-            with self._aside():
+            with self.terminal.aside():
                 click.echo("\n".join(lines))
+        else:
+            self._line.refresh()
 
-    def ended(self, run: Message) -> None:
+    def ended(self, run: Message, *, goes_on: bool = True) -> None:
         """Print how it ended."""
-        for line in end_lines(run):
-            click.echo(line)
+        with self.terminal.aside():
+            for line in end_lines(run, goes_on=goes_on):
+                click.echo(line)
 
     def denied(self) -> int:
         """Give the number so far, but for calls that somebody denied."""
@@ -73,8 +94,20 @@ class Lines:
 
     def note(self, text: str) -> None:
         """Print it apart from the run."""
-        with self._aside():
+        with self.terminal.aside():
             click.secho(text, dim=True, err=True)
+
+    def shown(self) -> AbstractAsyncContextManager[None]:
+        """Show it on the last line of the terminal."""
+        return self._line.shown()
+
+
+def _age(event: Message) -> float:
+    """Give how many seconds ago an event was recorded, by our clock; 0 if it does not say."""
+    try:
+        return max(0.0, time.time() - datetime.fromisoformat(event["time"]).timestamp())
+    except (KeyError, ValueError):
+        return 0.0
 
 
 def _denials(event: Message) -> int:
@@ -96,8 +129,9 @@ class JsonLines:
         """Print the event."""
         say_json({"event": event})
 
-    def ended(self, run: Message) -> None:
+    def ended(self, run: Message, *, goes_on: bool = True) -> None:
         """Print the run."""
+        del goes_on
         say_json({"run": run})
 
     def denied(self) -> int:
@@ -108,10 +142,14 @@ class JsonLines:
         """Keep stdout to objects."""
         click.echo(text, err=True)
 
+    def shown(self) -> AbstractAsyncContextManager[None]:
+        """Show nothing: a program reads the events."""
+        return nullcontext()
+
 
 def output_for(*, as_json: bool) -> Output:
-    """Give the output that was asked for, where nobody is asked anything."""
-    return JsonLines() if as_json else Lines()
+    """Give the output that was asked for, where nobody is asked anything and what has happened is shown first."""
+    return JsonLines() if as_json else Lines(late=True)
 
 
 @dataclass(frozen=True)
@@ -124,12 +162,13 @@ class Following:
     attendant: Attendant
 
     @classmethod
-    def by(cls, daemon: Daemon, *, permissions: str, as_json: bool, terminal: Terminal | None = None) -> Following:
+    def by(cls, daemon: Daemon, *, permissions: str, as_json: bool, descriptor: int = 0) -> Following:
         """Give the way of the flags `--permissions` and `--json`. A terminal is asked unless a program reads."""
-        terminal = terminal or Terminal()
-        output = JsonLines() if as_json else Lines(terminal.aside)
-        attendant = Attendant(daemon, output.note, permissions, None if as_json else terminal)
-        return cls(daemon, output, terminal, attendant)
+        if as_json:
+            objects = JsonLines()
+            return cls(daemon, objects, Terminal(descriptor), Attendant(daemon, objects.note, permissions, None))
+        lines = Lines(descriptor, permissions=permissions)
+        return cls(daemon, lines, lines.terminal, Attendant(daemon, lines.note, permissions, lines.terminal))
 
     async def happened(self, event: Message) -> None:
         """Show an event and see to it."""
@@ -141,7 +180,7 @@ class Following:
 class Interrupts:
     """What Ctrl-C does: first it asks for a stop at the next boundary, then it aborts, then it leaves the run alone.
 
-    Before there is a run, it leaves at once.
+    Before there is a run, it leaves at once; once the run has ended, there is nothing left to interrupt.
     """
 
     def __init__(self, daemon: Daemon, output: Output) -> None:
@@ -150,6 +189,12 @@ class Interrupts:
         self._presses = 0
         self._scope = anyio.CancelScope()
         self.run_id: str | None = None
+        self.ended = False
+
+    @property
+    def pressed(self) -> bool:
+        """Whether it was pressed."""
+        return self._presses > 0
 
     @asynccontextmanager
     async def heeded(self) -> AsyncIterator[None]:
@@ -172,6 +217,8 @@ class Interrupts:
 
     def _press(self, tasks: anyio.abc.TaskGroup) -> None:
         """Do what Ctrl-C does now. What is sent has a task of its own: the next press must not wait for its answer."""
+        if self.ended:
+            return
         self._presses += 1
         if self.run_id is None or self._presses > 2:
             self._scope.cancel()
@@ -198,9 +245,10 @@ async def follow_new(following: Following, start: Callable[[], Awaitable[Message
         run = await start()
         interrupts.run_id = run["run_id"]
         output.began(run)
-        async with following.attendant.attending():
+        async with output.shown(), following.attendant.attending():
             async for event in daemon.watch_run(run["run_id"]):
                 await following.happened(event)
+        interrupts.ended = True
         run = await daemon.get_run(run["run_id"])
         await show_end(daemon, run, output)
     return status_of(run)
@@ -214,6 +262,7 @@ async def follow_asking(following: Following, start: Callable[[], AbstractAsyncC
     async with (
         interrupts.heeded(),
         start() as control,
+        output.shown(),
         following.attendant.attending(),
         anyio.create_task_group() as tasks,
     ):
@@ -227,12 +276,13 @@ async def follow_asking(following: Following, start: Callable[[], AbstractAsyncC
                 await following.happened(message)
             elif kind == "decision_requested":
                 asking = anyio.CancelScope()
-                tasks.start_soon(_ask, control, message, following.person, output, asking)
+                tasks.start_soon(_ask, control, message, following, interrupts, asking)
             elif kind == "decision_recorded" and asking is not None:
                 asking.cancel()
             elif kind == "rejected":
                 output.note(f"refused: {message.get('reason', '')}: {message.get('message', '')}")
             elif kind == "finished":
+                interrupts.ended = True
                 run = message["run"]
         tasks.cancel_scope.cancel()
         if not has_ended(run):
@@ -241,21 +291,32 @@ async def follow_asking(following: Following, start: Callable[[], AbstractAsyncC
     return status_of(run)
 
 
-async def _ask(control: Control, request: Message, person: Person, output: Output, scope: anyio.CancelScope) -> None:
+async def _ask(
+    control: Control, request: Message, following: Following, interrupts: Interrupts, scope: anyio.CancelScope
+) -> None:
     """Ask about one step, until an answer comes or somebody else decided."""
     step = request["step"]
     with scope:
-        go_on = await person.goes_on(step.get("number", "?"))
+        go_on = await following.person.goes_on(step.get("number", "?"))
         if go_on is None:
-            output.note("there is no more input, so this step is where it stops")
+            following.output.note("there is no more input, so this step is where it stops")
         await control.decide(step["step_id"], go_on=bool(go_on))
-    if scope.cancelled_caught:
-        output.note("decided elsewhere")
+    if scope.cancelled_caught and not interrupts.pressed:
+        following.output.note("decided elsewhere")
 
 
-async def show_end(daemon: Daemon, run: Message, output: Output) -> None:
+async def can_go_on(daemon: Daemon, run: Message) -> bool:
+    """Whether a run that ended some time ago can be continued still: it is the last of a session that is open."""
+    try:
+        session = await daemon.get_session(run["session_id"])
+        return session.get("state") not in _OVER and is_latest(run, await daemon.list_runs(run["session_id"]))
+    except Problem:
+        return False
+
+
+async def show_end(daemon: Daemon, run: Message, output: Output, *, goes_on: bool = True) -> None:
     """Show how a run ended, and what allows more where its tools were denied."""
-    output.ended(run)
+    output.ended(run, goes_on=goes_on)
     if not (count := output.denied()):
         return
     try:

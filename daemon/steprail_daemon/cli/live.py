@@ -6,7 +6,7 @@ gives lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -38,6 +38,16 @@ def has_ended(run: Message) -> bool:
     return state_of(run) in EXIT_STATUS
 
 
+def is_latest(run: Message, runs: Iterable[Message]) -> bool:
+    """Whether no later run of its session began, so that it can be continued. `runs`: all of it, newest first."""
+    for other in runs:
+        if other.get("run_id") == run["run_id"]:
+            return True
+        if "start_time" in other:
+            return False
+    return True
+
+
 def prompt_of(run: Message) -> str:
     """Give the texts of a run's prompt."""
     parts = run.get("spec", {}).get("prompt", {}).get("parts", [])
@@ -51,17 +61,42 @@ def plural(count: object, word: str) -> str:
 
 #: Kinds of rules that have no value to hold against a limit.
 _UNMEASURED = frozenset({"tool_call", "finish_reason", "expression", "any_of", "all_of", "none_of"})
+#: The words of `--stop-when`, where one has another name there.
+_TYPED = {
+    "step_count": "steps",
+    "tool_call": "tool",
+    "token_usage": "tokens",
+    "finish_reason": "finish",
+    "tool_failures": "failures",
+    "repetition": "repeats",
+    "expression": "expr",
+}
+_MATCHES = {"MATCHED": "reached", "NOT_MATCHED": "no"}
+_RULE = 40
 
 
 def verdict_words(verdict: Message) -> str:
-    """Say how near a rule is to its limit, such as `steps 1/3`, or whether it matches where there is no such value."""
+    """Say how near a rule is to its limit, such as `steps 1/3`, or whether it matches where there is no such value.
+
+    A rule has the name by which it is typed.
+    """
     kind = str(verdict.get("kind", "")).removeprefix("STOP_KIND_").lower()
     outcome = str(verdict.get("outcome", "")).removeprefix("VERDICT_OUTCOME_")
+    typed = _TYPED.get(kind, kind)
     if kind in _UNMEASURED:
-        return f"{kind} {'reached' if outcome == 'MATCHED' else 'no' if outcome == 'NOT_MATCHED' else '?'}"
-    measure = f"{verdict.get('observed') or '?'}/{verdict.get('limit') or '?'}"
-    words = f"{'steps' if kind == 'step_count' else kind} {measure}"
+        return f"{_rule(typed, verdict)} {_MATCHES.get(outcome, '?')}"
+    words = f"{typed} {verdict.get('observed') or '?'}/{verdict.get('limit') or '?'}"
     return f"{words} reached" if outcome == "MATCHED" else words
+
+
+def _rule(typed: str, verdict: Message) -> str:
+    """Give a rule without a measure as it is typed, as far as it can be typed."""
+    limit = shorten(verdict.get("limit", ""), _RULE)
+    if typed == "tool" and limit.startswith("tool "):
+        return f"tool={limit.removeprefix('tool ')}"
+    if typed == "finish":
+        limit = ",".join(word.lower() for word in limit.split(" or "))
+    return f"{typed}={limit}" if typed in ("finish", "expr") and limit else typed
 
 
 def stop_words(reason: Message) -> str:
@@ -119,14 +154,14 @@ def _step_head(step: Message) -> str:
     return "  ".join([f"step {step.get('number', '?')}", ", ".join(verdicts)]).rstrip()
 
 
-def end_lines(run: Message) -> list[str]:
-    """Give how a run ended, and how to go on."""
+def end_lines(run: Message, *, goes_on: bool = True) -> list[str]:
+    """Give how a run ended, and where it can go on, how."""
     state, steps = state_of(run), plural(run.get("step_count", 0), "step")
     colour = {"COMPLETED": "green", "STOPPED": "yellow"}.get(state, "red")
     lines = [f"{click.style(state.lower(), fg=colour, bold=True)} after {steps}{_why(run)}"]
     if usage := run.get("usage"):
         lines.append(_usage_line(usage))
-    if state in ("STOPPED", "ABORTED", "FAILED"):
+    if goes_on and state in ("STOPPED", "ABORTED", "FAILED"):
         lines.append(f"go on with: steprail continue {run['run_id']}")
     return lines
 
@@ -179,10 +214,13 @@ class LiveView:
     """Turns the events of one run into lines.
 
     A message is shown line by line while it is written, and what is left of it before the calls that follow it: an
-    agent may report a call before the message that holds both is whole.
+    agent may report a call before the message that holds both is whole. `permissions` is what becomes of what the agent
+    asks: with allow and deny no permission waits for anybody, with deny no question.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, permissions: str = "ask") -> None:
+        self._permission_waits = permissions == "ask"
+        self._question_waits = permissions != "deny"
         self._tools: dict[str, str] = {}
         self._messages: dict[str, _Text] = {}
         self._permissions: dict[str, str] = {}
@@ -269,7 +307,8 @@ class LiveView:
     def _permission_requested(self, body: Message) -> list[str]:
         permission = body.get("permission", {})
         self._permissions[permission.get("permission_id", "")] = permission.get("tool", "")
-        return [*self._unfinished(), *(f"  {line}" for line in permission_lines(permission))]
+        lines = permission_lines(permission, waits=self._permission_waits)
+        return [*self._unfinished(), *(f"  {line}" for line in lines)]
 
     def _permission_resolved(self, body: Message) -> list[str]:
         tool = self._permissions.pop(body.get("permission_id", ""), None)
@@ -279,7 +318,8 @@ class LiveView:
         return [f"  {about}{resolved_words(body)}"]
 
     def _question_requested(self, body: Message) -> list[str]:
-        return [*self._unfinished(), *(f"  {line}" for line in question_lines(body.get("question", {})))]
+        lines = question_lines(body.get("question", {}), waits=self._question_waits)
+        return [*self._unfinished(), *(f"  {line}" for line in lines)]
 
     def _question_resolved(self, body: Message) -> list[str]:
         return [f"  question: {question_resolved_words(body)}"]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from steprail_daemon.cli.stdout import guard_stdout
+from steprail_daemon.cli.problems import LEFT
+from steprail_daemon.cli.stdout import fill_standard_descriptors, guard_stdout
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # In the order of the help, each with its first sentence, so that the help imports none of them. A command's file is
 # named like it, but `continue`, which Python does not allow.
@@ -33,6 +38,7 @@ COMMANDS = {
     "doctor": "Find out what is wrong, and say what to do about it.",
     "config": "Check the configuration, or print what is in force.",
     "journal": "Look after the journal.",
+    "completion": "Print the script with which a shell completes the words of this command.",
     "demo": "Show one stopped and continued run on this machine, without any account.",
     "version": "Print the version of this program.",
 }
@@ -40,6 +46,13 @@ COMMANDS = {
 
 class LazyGroup(click.Group):
     """Imports the file of a command when that command is wanted."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; left by Ctrl-C it has the status of one that the signal ended, and nothing is said."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(LEFT) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Give the names, in the order of the help."""
@@ -54,6 +67,12 @@ class LazyGroup(click.Group):
         module = import_module(f"steprail_daemon.cli.commands.{cmd_name.replace('continue', 'continue_run')}")
         command: click.Command = module.command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Give the commands and options that begin like this, without importing any command."""
+        from steprail_daemon.cli.offers import items  # noqa: PLC0415 - only a shell that completes needs it
+
+        return items(COMMANDS.items(), incomplete) + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands."""
@@ -87,7 +106,17 @@ def cli(ctx: click.Context) -> None:
         ctx.color = False
 
 
+def _prepare_to_complete() -> None:
+    """See that nothing but words gets to whoever types, and that Bash is served in our way."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    import_module("steprail_daemon.cli.shells")
+
+
 def main() -> None:
     """Run the command line and exit."""
+    fill_standard_descriptors()
+    if os.environ.get("_STEPRAIL_COMPLETE"):
+        _prepare_to_complete()
     guard_stdout()
     cli(prog_name="steprail")

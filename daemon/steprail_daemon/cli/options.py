@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from steprail_daemon.cli.nearly import RUN
+from steprail_daemon.cli.offers import directories, files, offers
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -31,8 +34,10 @@ def config_options(function: F) -> F:
         click.option(
             "settings", "--set", type=Assignment(), multiple=True, help="Override a key, such as limits.max_steps=50."
         ),
-        click.option("--state-dir", metavar="DIR", help="Directory of the journal, homes and lock."),
-        click.option("--config", metavar="FILE", help="Configuration file."),
+        click.option(
+            "--state-dir", metavar="DIR", shell_complete=directories, help="Directory of the journal, homes and lock."
+        ),
+        click.option("--config", metavar="FILE", shell_complete=files, help="Configuration file."),
     ):
         function = option(function)
     return function
@@ -65,4 +70,4 @@ def permissions_option(function: F) -> F:
 def ending_options(function: F) -> F:
     """Add what the commands take that end a run: RUN, `--reason`, `--address` and `--json`."""
     function = click.option("--reason", default="", help="Why, for people.")(address_option(json_option(function)))
-    return click.argument("run_id", metavar="RUN")(function)
+    return click.argument("run_id", metavar="RUN", type=RUN, shell_complete=offers("live runs"))(function)

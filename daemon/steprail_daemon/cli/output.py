@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,9 @@ import click
 
 
 def say_json(content: Mapping[str, Any]) -> None:
-    """Print one object on one line."""
-    click.echo(json.dumps(content, ensure_ascii=False, separators=(",", ":")))
+    """Print one object on one line. Where stdout is not in UTF-8, what is not ASCII is written as JSON's escapes."""
+    encoding = str(getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    click.echo(json.dumps(content, ensure_ascii=not encoding.startswith("utf"), separators=(",", ":")))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -6,6 +6,8 @@ from typing import IO, Any
 
 import click
 
+LEFT = 130  # as if SIGINT had ended us
+
 
 class Problem(click.ClickException):
     """Ends the command with status 1. `message` is a clear sentence."""
@@ -26,8 +28,18 @@ class Unanswered(Problem):
 
 
 class Refused(Problem):
-    """The daemon refused a call. `reason` is the API's, such as RUN_NOT_FOUND; empty if there was none."""
+    """The daemon refused a call. `reason` is the API's, such as RUN_NOT_FOUND; empty if there was none.
+
+    `said` is its message.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{message} ({reason})" if reason else message)
         self.reason = reason
+        self.said = message
+
+
+class WrongRule(Refused):
+    """The daemon refused a stop rule that was typed: wrong usage."""
+
+    exit_code = 2

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
+from steprail_daemon.cli.offers import items
+from steprail_daemon.cli.problems import Refused, WrongRule
 from steprail_daemon.config.values import duration
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST: Final = 2**63 - 1
 _MICRO: Final = 1_000_000
@@ -21,11 +31,15 @@ _SPAN: Final = duration()
 
 @dataclass(frozen=True, repr=False)
 class ShortRule:
-    """A rule: the word before the `=`, and what follows as a value, money in millionths of a dollar, spans in ns."""
+    """A rule: the word before the `=`, and what follows as a value, money in millionths of a dollar, spans in ns.
+
+    `on_unknown` is refuse, ignore or stop, empty for the daemon's choice.
+    """
 
     kind: str
     value: int | str | tuple[str, ...]
     text: str
+    on_unknown: str = ""
 
     def __repr__(self) -> str:
         return self.text
@@ -114,11 +128,54 @@ HELP: Final = (
     " expr=CEL. Of several, any one stops."
 )
 
+#: What can become of a rule whose figures are not known.
+ON_UNKNOWN: Final = ("refuse", "ignore", "stop")
+
+_FIELD: Final = re.compile(r"stop_rules\[(\d+)\](?:\.[a-z_.]+)?(?::(\d+):(\d+):?)?")
+_UNSERVED: Final = "set its on_unknown to IGNORE or STOP"
+_ACCEPTED_UNSERVED: Final = (
+    "--on-unknown ignore takes it as one that never matches, --on-unknown stop stops at the first step"
+)
+
+
+@contextmanager
+def as_typed(rules: Sequence[ShortRule]) -> Iterator[None]:
+    """Say of rules what the daemon says within of the fields of its request.
+
+    Raises:
+        WrongRule: a rule is wrong.
+        Refused: as within.
+    """
+    try:
+        yield
+    except Refused as refused:
+        said = _FIELD.sub(partial(_named, rules), refused.said).replace(_UNSERVED, _ACCEPTED_UNSERVED)
+        kind = WrongRule if refused.reason == "RULE_INVALID" else Refused
+        raise kind(refused.reason, said) from None
+
+
+def _named(rules: Sequence[ShortRule], found: re.Match[str]) -> str:
+    number, line, column = found.groups()
+    if int(number) >= len(rules):
+        return found.group()
+    place = f", line {line}, column {column}:" if line else ""
+    return f"the rule {rules[int(number)].text!r}{place}"
+
 
 class StopWhen(click.ParamType[ShortRule]):
     """A short rule, such as `steps=3`."""
 
     name = "RULE"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Give the words that begin like this, and after `finish=` the reasons."""
+        del ctx, param
+        before, equals, _ = incomplete.rpartition("," if "," in incomplete else "=")
+        if incomplete.startswith("finish="):
+            return items([(f"{before}{equals}{reason}", "") for reason in _REASONS], incomplete)
+        if equals:
+            return []
+        return items([(f"{word}=", form.accepted) for word, form in FORMS.items()], incomplete, "open")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ShortRule:
         """Read a rule."""
@@ -128,8 +185,8 @@ class StopWhen(click.ParamType[ShortRule]):
         kind, equals, limit = text.partition("=")
         form = FORMS.get(kind)
         if form is None:
-            forms = "; ".join(f"{name}=, {each.accepted}" for name, each in FORMS.items())
-            self.fail(f"there is no rule {kind!r}; accepted: {forms}", param, ctx)
+            forms = "".join(f"\n  {name}=, {each.accepted}" for name, each in FORMS.items())
+            self.fail(f"there is no rule {kind!r}; accepted are{forms}", param, ctx)
         if not equals:
             self.fail(f"{text!r} has no `=` and no limit; accepted after {kind}= is {form.accepted}", param, ctx)
         try:
@@ -138,3 +195,23 @@ class StopWhen(click.ParamType[ShortRule]):
             wrong = str(error)
             said = f"{limit!r} {wrong}" if wrong[:1].islower() else wrong
             self.fail(f"in {text!r}, {said}; accepted after {kind}= is {form.accepted}", param, ctx)
+
+
+def rules_options(function: F) -> F:
+    """Add `--stop-when`, whose rules have what `--on-unknown` says."""
+
+    @click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help=HELP)
+    @click.option(
+        "--on-unknown",
+        type=click.Choice(ON_UNKNOWN),
+        help=(
+            "What a rule does whose figures are not known: refuse, the default, is not to start where the agent never "
+            "tells them, and to stop where it fails to tell tokens or cost; ignore goes on; stop stops."
+        ),
+    )
+    @wraps(function)
+    def with_rules(*, stop_when: tuple[ShortRule, ...], on_unknown: str | None, **others: Any) -> Any:
+        rules = tuple(replace(rule, on_unknown=on_unknown or "") for rule in stop_when)
+        return function(stop_when=rules, **others)
+
+    return cast(F, with_rules)

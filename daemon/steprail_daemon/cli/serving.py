@@ -14,31 +14,15 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import anyio.abc
 import anyio.to_thread
 
 from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.reach import listens
 
 #: Seconds.
 START_LIMIT = 60.0
-_CONNECT_LIMIT = 10.0
 _BETWEEN_TRIES = 0.05
 _LINES_SHOWN = 15
-
-
-async def listens(address: str) -> bool:
-    """Whether something listens on an address."""
-    try:
-        if address.startswith("unix:"):
-            stream: anyio.abc.ByteStream = await anyio.connect_unix(address.removeprefix("unix:").removeprefix("//"))
-        else:
-            host, _, port = address.rpartition(":")
-            with anyio.fail_after(_CONNECT_LIMIT):
-                stream = await anyio.connect_tcp(host.strip("[]"), int(port))
-    except (OSError, TimeoutError):
-        return False
-    await stream.aclose()
-    return True
 
 
 def start_serve(

@@ -43,10 +43,25 @@ class Stdout(io.TextIOWrapper):
         return Problem(f"the output cannot be written: {error.strerror}")
 
 
+def fill_standard_descriptors() -> None:
+    """Put /dev/null where standard input, output or errors are closed: no file that is opened may get there."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+
+
 def guard_stdout() -> None:
-    """Put `Stdout` in place of the process's standard output, if it has one."""
+    """Put `Stdout` in place of the process's standard output, if it has one.
+
+    What its encoding does not have is written as an escape: one such character must not end the command.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         plain = sys.stdout
         sys.stdout = Stdout(
-            plain.buffer, encoding=plain.encoding, errors=plain.errors, line_buffering=plain.line_buffering
+            plain.buffer, encoding=plain.encoding, errors="backslashreplace", line_buffering=plain.line_buffering
         )

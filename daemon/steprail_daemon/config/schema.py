@@ -426,7 +426,9 @@ class Logging:
 
     level: str = _key(values.choice("debug", "info", "warning", "error"), "info", "Least severe lines written.")
     format: str = _key(
-        values.choice("json", "console"), "json", "json: one object a line. console: for the eyes of people."
+        values.choice("json", "console"),
+        "json",
+        "json: one object a line. console: for the eyes of people, and the default of `steprail serve` on a terminal.",
     )
     content: bool = _key(
         values.Flag(),

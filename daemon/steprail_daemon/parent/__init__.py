@@ -8,7 +8,7 @@ What it promises
 
 - The worker is restarted with back-off whatever it dies of. It is not restarted when it exits with 0 (done) or 78 (a
   configuration error, EX_CONFIG), nor after SIGTERM or SIGINT; the parent then exits with the worker's code (128 + n
-  for signal n). Signals HUP, INT and TERM are passed on, each time they come. After INT or TERM the worker has
+  for signal n). Signals HUP and TERM are passed on, INT as TERM, each time they come. After INT or TERM the worker has
   `--grace` seconds; then everything is killed and the code is 1.
 - A CLI runs in a session of its own and dies with the parent. Its environment carries
   `STEPRAIL_PROCESS=<instance>.<n>`, which its tools inherit. When a CLI ends, or the worker dies, the CLI's whole

@@ -62,6 +62,7 @@ class Parent:
         self._restart: Timer | None = None
         self._restart_at = 0.0
         self._shutting_down = False
+        self._shut_down_by = 0
         self._code: int | None = None
         self._last_code = 0
         self._reported = (0, 0)
@@ -73,6 +74,8 @@ class Parent:
         for signum in (signal.SIGTERM, signal.SIGINT):
             self._loop.on_signal(signum, lambda signum=signum: self._shut_down(signum))  # type: ignore[misc]
         self._loop.on_signal(signal.SIGHUP, lambda: self._forward(signal.SIGHUP))
+        # Whoever started us may have held it back until now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         self._sweeper.clean_up(self._cleaned_up)
         self._loop.run()
         return self._last_code if self._code is None else self._code
@@ -128,6 +131,8 @@ class Parent:
             return
         status = os.waitstatus_to_exitcode(tree.status or 0)
         self._last_code = status if status >= 0 else 128 - status
+        if self._shutting_down and status == -signal.SIGTERM:
+            self._last_code = 128 + self._shut_down_by
         self._lose_channel()
         for other in self._sweeper.trees:
             other.doom()
@@ -156,11 +161,13 @@ class Parent:
     def _shut_down(self, signum: int) -> None:
         if not self._shutting_down:
             self._shutting_down = True
+            self._shut_down_by = signum
             self._loop.call_later(self._options.grace, self._end_of_grace)
         if self._restart is not None:
             self._restart.cancel()
             self._loop.stop()
-        self._forward(signum)
+        # A worker that only comes up has no handler yet: Python answers TERM by its end, INT by a traceback.
+        self._forward(signal.SIGTERM)
 
     def _forward(self, signum: int) -> None:
         if self._worker is not None and not self._worker.tree.is_over:

@@ -54,7 +54,7 @@ def test_a_run_without_a_daemon_has_its_own_and_can_be_continued_afterwards(daem
     stopped = alone.run("run", "--json", "--stop-when", "steps=1", TWO_STEPS)
     assert (stopped.returncode, stopped.stderr) == (
         10,
-        "no daemon listens; one is started for the length of this run\n",
+        "no daemon listens; one is started for the length of this command\n",
     )
     assert marked(f"{instance(daemon)}.") == set()
     run = json.loads(stopped.stdout.splitlines()[-1])["run"]
@@ -62,7 +62,17 @@ def test_a_run_without_a_daemon_has_its_own_and_can_be_continued_afterwards(daem
     assert continued.returncode == 0, continued.stderr
     assert "resumed" in continued.stdout
     assert marked(f"{instance(daemon)}.") == set()
-    assert alone.run("show", run["run_id"]).returncode == 1
+
+
+@pytest.mark.parametrize("command", ["show RUN", "runs", "sessions", "agents"])
+def test_what_was_recorded_is_shown_without_a_daemon(command: str, daemon: Daemon, alone: Steprail) -> None:
+    run = json.loads(alone.run("run", "--json", TWO_STEPS).stdout.splitlines()[-1])["run"]
+    shown = alone.run(*command.replace("RUN", run["run_id"]).split())
+    said = "no daemon listens; one is started for the length of this command\n"
+    assert (shown.returncode, shown.stderr) == (0, said)
+    named = {"sessions": run["session_id"], "agents": "claude"}.get(command, run["run_id"])
+    assert named in shown.stdout
+    assert marked(f"{instance(daemon)}.") == set()
 
 
 def test_a_daemon_that_listens_is_used(daemon: Daemon, alone: Steprail) -> None:
@@ -106,9 +116,10 @@ def test_a_daemon_that_cannot_start_for_a_run_is_quoted(daemon: Daemon, alone: S
 def test_a_named_address_where_nothing_listens_starts_nothing(daemon: Daemon, alone: Steprail) -> None:
     done = alone.run("run", "--address", f"unix:{daemon.root}/no.sock", TWO_STEPS)
     assert (done.returncode, done.stdout) == (1, "")
+    address = f"unix:{daemon.root}/no.sock"
     assert done.stderr == (
-        f"steprail: no daemon listens on unix:{daemon.root}/no.sock; start one with `steprail serve`, or name another "
-        "address with --address or $STEPRAIL_ADDRESS\n"
+        f"steprail: no daemon listens on {address} (there is no such socket); start one with `steprail serve`, or name "
+        "another address with --address or $STEPRAIL_ADDRESS\n"
     )
     assert not daemon.state.exists()
 

@@ -38,7 +38,7 @@ def test_a_drain_is_followed_until_the_daemon_is_gone(daemon: Daemon, steprail: 
 def test_without_a_daemon_it_is_one_sentence(alone: Steprail, daemon: Daemon) -> None:
     done = alone.run("drain", "--wait")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"steprail: no daemon listens on {daemon.address}; ")
+    assert done.stderr.startswith(f"steprail: no daemon listens on {daemon.address} (there is no such socket); ")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -132,3 +132,51 @@ def test_a_token_file_that_cannot_be_used_fails_the_start(daemon: Daemon) -> Non
 
     assert done.returncode == 78
     assert f"identities.1.token_file: {daemon.root}/absent cannot be read: No such file or directory" in done.stderr
+
+
+def other(steprail: Steprail, **changed: str | None) -> Steprail:
+    """Give commands with other variables; None takes one away."""
+    environment = {name: value for name, value in {**steprail.environment, **changed}.items() if value is not None}
+    return Steprail(environment, steprail.cwd)
+
+
+def test_what_is_wrong_with_token_or_certificates_is_one_sentence(tcp: TcpDaemon) -> None:
+    token = tcp.root / "handed-out"
+    token.write_text(TOKEN)
+    steprail = tcp.client(token)
+    wrong, garbage, empty, odd = (tcp.root / name for name in ("wrong", "garbage", "empty", "odd"))
+    wrong.write_text("another")
+    garbage.write_text("no certificate")
+    empty.write_text("# nothing\n")
+    odd.write_bytes(b"caf\xe9\n")
+    (tcp.root / "elsewhere").mkdir()
+    elsewhere = Authority(tcp.root / "elsewhere", "elsewhere").roots
+    for changed, said in (
+        ({"STEPRAIL_TOKEN_FILE": None}, "$STEPRAIL_TOKEN_FILE is to name a file with a token (TOKEN_MISSING)"),
+        ({"STEPRAIL_TOKEN_FILE": str(wrong)}, "the token is of no identity, or not any more (TOKEN_INVALID)"),
+        ({"STEPRAIL_TOKEN_FILE": str(tcp.root / "absent")}, "absent cannot be read: No such file or directory"),
+        ({"STEPRAIL_TOKEN_FILE": str(empty)}, "empty has no token"),
+        ({"STEPRAIL_TOKEN_FILE": str(odd)}, "odd cannot be sent; accepted are printable ASCII characters"),
+        ({"STEPRAIL_TLS_ROOTS": None}, "what listens there ended the connection: where it wants TLS,"),
+        ({"STEPRAIL_TLS_ROOTS": str(tcp.root / "absent")}, "absent cannot be read: No such file or directory"),
+        ({"STEPRAIL_TLS_ROOTS": str(garbage)}, "no certificate was found in the roots of"),
+        ({"STEPRAIL_TLS_ROOTS": str(elsewhere)}, "the TLS handshake failed: see that"),
+    ):
+        done = other(steprail, **changed).run("sessions")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_tls_asked_of_a_daemon_without_it_is_one_sentence(tcp: TcpDaemon) -> None:
+    token = tcp.root / "handed-out"
+    token.write_text(TOKEN)
+    tcp.stop()
+    lines = tcp.config.read_text().splitlines()
+    tcp.config.write_text("\n".join(line for line in lines if not line.startswith(("[server.tls]", "cert", "key"))))
+    anyio.run(tcp.start)
+    assert other(tcp.client(token), STEPRAIL_TLS_ROOTS=None).run("sessions").returncode == 0
+    done = tcp.client(token).run("sessions")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "what listens there speaks no TLS: do without tls= and $STEPRAIL_TLS_ROOTS" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -99,6 +99,9 @@ class FakeDaemon(Daemon):
         self._note(f"close {session_id} force={force}")
         return {"session_id": session_id, "state": "SESSION_STATE_CLOSED"}
 
+    async def discard_session(self, session_id: str) -> None:
+        self._note(f"discard {session_id}")
+
     async def start_run(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> Message:
         self._note(f"start {prompt!r} on {session_id} until {list(rules)}")
         return dict(RUN)

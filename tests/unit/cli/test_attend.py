@@ -1,21 +1,18 @@
 """What the agent asks while a run is followed: put to a person on a terminal, answered alike, or told how to answer."""
 
 import io
-import os
-import pty
 import signal
 import termios
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import redirect_stdout
 
 import anyio
 import click
 import pytest
 from tests.unit.cli.fakes import RUN, FakeControl, FakeDaemon, ended
+from tests.unit.cli.screen import Screen, follow, started
 from tests.unit.cli.test_asked import COLOURS, PERMISSION, QUESTION
 
-from steprail_daemon.cli.ask import Terminal
 from steprail_daemon.cli.client import Message
 from steprail_daemon.cli.follow import Following, follow_asking, follow_new
 from steprail_daemon.cli.problems import Problem, Refused
@@ -33,64 +30,6 @@ RESOLVED: Message = {
 }
 ONCE, SESSION, DENY = (f"run_1.p000001 of run_1: {word}" for word in ("allow_once", "allow_session", "deny"))
 PROMPT = "allow? [y]es once, [s]ession, [n]o: "
-
-
-async def started() -> Message:
-    return dict(RUN)
-
-
-@dataclass
-class Screen:
-    """A terminal seen from its other side."""
-
-    master: int
-    slave: int
-    seen: str = ""
-
-    async def until(self, text: str) -> None:
-        """Read until a text has come since the last one."""
-        with anyio.fail_after(5):
-            while text not in self.seen:
-                await anyio.wait_readable(self.master)
-                self.seen += os.read(self.master, 4096).decode()
-        self.seen = self.seen.partition(text)[2]
-
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
-    def rest(self) -> str:
-        """Give what came since, and is there."""
-        os.set_blocking(self.master, False)
-        try:
-            return self.seen + os.read(self.master, 65536).decode()
-        except BlockingIOError:
-            return self.seen
-
-    @contextmanager
-    def written_on(self) -> Iterator[None]:
-        """Write there within, as a process does that was started on it."""
-        writing = os.fdopen(os.dup(self.slave), "w", buffering=1)
-        with writing, redirect_stdout(writing), redirect_stderr(writing):
-            yield
-
-
-@pytest.fixture
-def screen() -> Iterator[Screen]:
-    """A terminal."""
-    master, slave = pty.openpty()
-    yield Screen(master, slave)
-    os.close(master)
-    os.close(slave)
-
-
-async def follow(
-    daemon: FakeDaemon, screen: Screen | None = None, permissions: str = "ask", *, as_json: bool = False
-) -> int:
-    terminal = Terminal(screen.slave if screen else 0)
-    with anyio.fail_after(10), screen.written_on() if screen else nullcontext():
-        return await follow_new(
-            Following.by(daemon, permissions=permissions, as_json=as_json, terminal=terminal), started
-        )
 
 
 @pytest.mark.parametrize(
@@ -271,7 +210,7 @@ async def test_without_a_terminal_it_is_said_how_to_answer(as_json: bool, capsys
 async def test_where_the_output_goes_elsewhere_the_prompt_tells_what_it_is_about(screen: Screen) -> None:
     output = io.StringIO()
     daemon = FakeDaemon([ASKED], wait_for=DENY)
-    following = Following.by(daemon, permissions="ask", as_json=False, terminal=Terminal(screen.slave))
+    following = Following.by(daemon, permissions="ask", as_json=False, descriptor=screen.slave)
 
     async def run() -> None:
         with screen.written_on(), redirect_stdout(output):
@@ -317,7 +256,7 @@ async def test_a_person_who_decides_at_boundaries_is_asked_for_permission_too(sc
         ]
     )
     daemon = FakeDaemon(control=control)
-    following = Following.by(daemon, permissions="ask", as_json=False, terminal=Terminal(screen.slave))
+    following = Following.by(daemon, permissions="ask", as_json=False, descriptor=screen.slave)
 
     async def run() -> None:
         with screen.written_on():

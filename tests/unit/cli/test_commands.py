@@ -1,8 +1,8 @@
 """Each command against a daemon that follows a script: what it asks for, what it prints, its status."""
 
 import json
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,10 @@ from click.testing import CliRunner, Result
 from tests.unit.cli.fakes import FakeControl, FakeDaemon, ended
 from tests.unit.cli.test_asked import PERMISSION, QUESTION
 
-from steprail_daemon.cli.client import Message
+from steprail_daemon.cli.client import Control, Message
 from steprail_daemon.cli.main import cli
 from steprail_daemon.cli.problems import Refused
+from steprail_daemon.cli.rules import ShortRule
 
 STEP = {"number": "1", "step_id": "step_1", "text": {"value": "I look."}}
 Invoke = Callable[..., Result]
@@ -204,7 +205,8 @@ def test_a_refusal_is_one_sentence_with_its_reason(invoke: Invoke) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["nowhere", "unix:run/x.sock", "unix://host/x.sock", "unix:", "127.0.0.1:", "a b:1", ":4711"]
+    "address",
+    ["nowhere", "unix:run/x.sock", "unix://host/x.sock", "unix:", "127.0.0.1:", "a b:1", ":4711", "h:0", "h:65536"],
 )
 def test_an_address_of_no_form_is_wrong_usage(address: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     said = (
@@ -371,3 +373,130 @@ def test_watch_says_how_to_answer_while_the_run_is_live(invoke: Invoke) -> None:
     assert invoke(OnlySessions([asked]), "watch", "ses_1").stderr == how
     assert invoke(FakeDaemon([asked], ended("RUNNING")), "watch", "run_1", "--json").stderr == ""
     assert invoke(FakeDaemon([asked], ended("STOPPED")), "watch", "run_1").stderr == ""
+
+
+class RefusesRules(FakeDaemon):
+    """Takes no run."""
+
+    async def start_run(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> Message:
+        raise Refused("RULE_INVALID", "stop_rules[0].expression.cel:1:2: syntax error")
+
+    @asynccontextmanager
+    async def control_new(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> AsyncIterator[Control]:
+        await self.start_run(session_id, prompt, rules)
+        yield FakeControl([])
+
+
+@pytest.mark.parametrize("flags", [[], ["--ask"]])
+def test_a_refused_rule_is_wrong_usage_and_leaves_no_session_behind(flags: list[str], invoke: Invoke) -> None:
+    daemon = RefusesRules()
+    result = invoke(daemon, "run", "-a", "x", "--stop-when", "expr=(", *flags, "Hi")
+    assert result.exit_code == 2
+    assert result.stderr == "steprail: the rule 'expr=(', line 1, column 2: syntax error (RULE_INVALID)\n"
+    assert [asked.split()[0] for asked in daemon.asked] == ["session", "discard"]
+
+
+def test_what_unknown_figures_do_reaches_the_rules(invoke: Invoke) -> None:
+    class Noting(FakeDaemon):
+        async def start_run(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> Message:
+            self.asked += [rule.on_unknown for rule in rules]
+            return await super().start_run(session_id, prompt, rules)
+
+    daemon = Noting()
+    flags = ["--stop-when", "cost=1", "--stop-when", "steps=2"]
+    assert invoke(daemon, "run", "-a", "x", *flags, "--on-unknown", "ignore", "Hi").exit_code == 0
+    assert daemon.asked[1:3] == ["ignore", "ignore"]
+    assert invoke(daemon, "run", "-a", "x", "--on-unknown", "guess", "Hi").exit_code == 2
+
+
+class WithHistory(FakeDaemon):
+    """Knows two runs of one session."""
+
+    state = "IDLE"
+
+    async def get_run(self, run_id: str) -> Message:
+        if run_id not in ("run_1", "run_2"):
+            raise Refused("RUN_NOT_FOUND", f"there is no run {run_id!r}")
+        return {**ended("STOPPED"), "run_id": run_id, "start_time": "2026-01-02T03:04:05Z"}
+
+    async def list_runs(self, session_id: str) -> list[Message]:
+        return [await self.get_run("run_2"), await self.get_run("run_1")]
+
+    async def get_session(self, session_id: str) -> Message:
+        return {"session_id": session_id, "state": f"SESSION_STATE_{self.state}"}
+
+
+@pytest.mark.parametrize("command", ["show", "watch"])
+def test_going_on_is_advised_only_where_it_is_possible(command: str, invoke: Invoke) -> None:
+    daemon = WithHistory()
+    advice = "go on with: steprail continue"
+    assert invoke(daemon, command, "run_2").stdout.splitlines()[-1] == f"{advice} run_2"
+    assert advice not in invoke(daemon, command, "run_1").stdout
+    daemon.state = "CLOSED"
+    assert advice not in invoke(daemon, command, "run_2").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["show", "run_1x"], 1, "there is no run 'run_1x'; did you mean run_1? (RUN_NOT_FOUND)"),
+        (["show", "RUN_1"], 1, "there is no run 'RUN_1'; did you mean run_1? (RUN_NOT_FOUND)"),
+        (["show", "nonsense"], 1, "there is no run 'nonsense' (RUN_NOT_FOUND)"),
+        (["stop", "ses_1"], 2, "ses_1 is a session; `steprail watch ses_1` shows it"),
+        (["close", "run_1"], 2, "run_1 is a run; `steprail show run_1` names its session"),
+        (["runs", "--session", "run_1"], 2, "run_1 is a run; `steprail show run_1` names its session"),
+        (["show", " "], 2, "it is empty; accepted: the id of a run"),
+    ],
+)
+def test_an_id_that_is_nearly_right_is_answered_with_what_is_right(
+    arguments: list[str], status: int, said: str, invoke: Invoke
+) -> None:
+    result = invoke(WithHistory(), *arguments)
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert said in result.stderr
+
+
+def test_blanks_around_an_id_are_nothing(invoke: Invoke) -> None:
+    assert "run run_1 " in invoke(WithHistory(), "show", " run_1\n").stdout
+
+
+def test_a_prompt_that_is_no_text_is_wrong_usage(invoke: Invoke) -> None:
+    class Sending(FakeDaemon):
+        async def start_run(self, session_id: str, prompt: str, rules: Sequence[ShortRule]) -> Message:
+            prompt.encode()
+            return await super().start_run(session_id, prompt, rules)
+
+    result = invoke(Sending(), "run", "-a", "x", "caf\udce9")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'caf\\udce9' is no text in UTF-8" in result.stderr
+
+
+def test_input_that_is_no_text_is_wrong_usage(invoke: Invoke) -> None:
+    result = CliRunner().invoke(
+        cli, ["run", "-a", "x", "-"], input=b"ab\xff", obj=lambda address: nullcontext(waiting())
+    )
+    assert result.exit_code == 2
+    assert "byte 3 of standard input, 0xff, is no UTF-8 there; accepted: text in UTF-8" in result.stderr
+
+
+def test_watch_says_nothing_of_what_was_answered_before(invoke: Invoke) -> None:
+    class LongRecord(FakeDaemon):
+        async def get_session(self, session_id: str) -> Message:
+            return {"session_id": session_id, "last_seq": "9"}
+
+    asked = {"permission_requested": {"permission": PERMISSION}}
+    how = "answer with: steprail allow run_1.p000001, or steprail deny run_1.p000001\n"
+    events: list[Message] = [{"seq": "5", **asked}]
+    assert invoke(LongRecord(events, ended("RUNNING")), "watch", "run_1").stderr == ""
+    waits: list[Message] = [{"permission": PERMISSION}]
+    assert invoke(LongRecord(events, ended("RUNNING"), pending=waits), "watch", "run_1").stderr == how
+    assert invoke(LongRecord([{"seq": "10", **asked}], ended("RUNNING")), "watch", "run_1").stderr == how
+
+
+def test_what_nobody_waits_for_has_no_deadline(invoke: Invoke) -> None:
+    asked = {"permission_requested": {"permission": PERMISSION}}
+    for answer, waits in (("ask", True), ("allow", False), ("deny", False)):
+        noted = "" if answer == "ask" else f"run_1.p000001 of run_1: {'allow_once' if answer == 'allow' else answer}"
+        daemon = FakeDaemon([asked], wait_for=noted)
+        result = invoke(daemon, "run", "-a", "x", "--permissions", answer, "Hi")
+        assert ("unanswered, it is denied after 5m" in result.stdout) == waits

@@ -3,11 +3,12 @@
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import click
 import pytest
 from tests.unit.cli.fakes import RUN, FakeControl, FakeDaemon, ended
@@ -15,8 +16,8 @@ from tests.unit.cli.fakes import RUN, FakeControl, FakeDaemon, ended
 from steprail_daemon.cli.ask import Person, Terminal
 from steprail_daemon.cli.attend import Attendant
 from steprail_daemon.cli.client import Message
-from steprail_daemon.cli.follow import LEFT, Following, JsonLines, Lines, Output, follow_asking, follow_new
-from steprail_daemon.cli.problems import Refused
+from steprail_daemon.cli.follow import Following, JsonLines, Lines, Output, follow_asking, follow_new
+from steprail_daemon.cli.problems import LEFT, Refused
 
 pytestmark = pytest.mark.anyio
 
@@ -85,6 +86,18 @@ async def test_ctrl_c_three_times_leaves_the_run_to_the_daemon() -> None:
         await follow_new(shown(daemon), started)
     assert left.value.exit_code == LEFT
     assert daemon.asked == ["stop run_1", "abort run_1"]
+
+
+async def test_ctrl_c_after_the_end_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    class Pressed(FakeDaemon):
+        async def get_run(self, run_id: str) -> Message:
+            signal.raise_signal(signal.SIGINT)
+            await anyio.lowlevel.checkpoint()
+            return await super().get_run(run_id)
+
+    daemon = Pressed([MESSAGE])
+    assert await follow_new(shown(daemon), started) == 0
+    assert (daemon.asked, capsys.readouterr().err) == ([], "")
 
 
 class Deaf(FakeDaemon):
@@ -166,6 +179,30 @@ async def test_a_question_that_somebody_else_answered_is_taken_back(capsys: pyte
     os.close(reading)
     os.close(writing)
     assert control.decisions == []
+
+
+@pytest.mark.parametrize("pressed", [False, True])
+async def test_a_question_that_one_s_own_ctrl_c_answered_is_taken_back_silently(
+    pressed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = FakeDaemon()
+
+    class Pressing(FakeControl):
+        async def _give(self) -> AsyncIterator[tuple[str, Message]]:
+            async for kind, message in super()._give():
+                if kind == "decision_recorded" and pressed:
+                    signal.raise_signal(signal.SIGINT)
+                await anyio.wait_all_tasks_blocked()
+                yield kind, message
+
+    recorded = ("decision_recorded", {"step_id": "step_1"})
+    control = Pressing(asked(recorded, end="STOPPED").messages)
+    reading, writing = os.pipe()
+    assert await follow_asking(shown(daemon, person=Terminal(reading)), given(control)) == 10
+    os.close(reading)
+    os.close(writing)
+    assert ("decided elsewhere" in capsys.readouterr().err) != pressed
+    assert daemon.asked == (["stop run_1"] if pressed else [])
 
 
 async def test_a_refused_decision_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

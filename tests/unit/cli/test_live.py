@@ -105,9 +105,20 @@ def test_what_a_terminal_would_obey_does_not_get_into_lines() -> None:
         ({**VERDICT, "outcome": "VERDICT_OUTCOME_NOT_MATCHED"}, "steps 1/3"),
         ({**VERDICT, "observed": "3", "outcome": "VERDICT_OUTCOME_MATCHED"}, "steps 3/3 reached"),
         ({"kind": "STOP_KIND_COST", "outcome": "VERDICT_OUTCOME_UNKNOWN", "limit": "2.00"}, "cost ?/2.00"),
-        ({"kind": "STOP_KIND_TOOL_CALL", "outcome": "VERDICT_OUTCOME_NOT_MATCHED", "limit": "x"}, "tool_call no"),
+        ({"kind": "STOP_KIND_TOOL_CALL", "outcome": "VERDICT_OUTCOME_NOT_MATCHED", "limit": "tool rm*"}, "tool=rm* no"),
+        ({"kind": "STOP_KIND_TOOL_CALL", "outcome": "VERDICT_OUTCOME_MATCHED", "limit": "kind EDIT"}, "tool reached"),
+        (
+            {"kind": "STOP_KIND_FINISH_REASON", "outcome": "VERDICT_OUTCOME_NOT_MATCHED", "limit": "LENGTH or ERROR"},
+            "finish=length,error no",
+        ),
+        ({**VERDICT, "kind": "STOP_KIND_TOKEN_USAGE"}, "tokens 1/3"),
+        ({**VERDICT, "kind": "STOP_KIND_TOOL_FAILURES"}, "failures 1/3"),
+        ({**VERDICT, "kind": "STOP_KIND_REPETITION"}, "repeats 1/3"),
         ({"kind": "STOP_KIND_ANY_OF", "outcome": "VERDICT_OUTCOME_MATCHED", "limit": "x"}, "any_of reached"),
-        ({"kind": "STOP_KIND_EXPRESSION", "outcome": "VERDICT_OUTCOME_UNKNOWN", "limit": "x"}, "expression ?"),
+        (
+            {"kind": "STOP_KIND_EXPRESSION", "outcome": "VERDICT_OUTCOME_UNKNOWN", "limit": "step.number > 3"},
+            "expr=step.number > 3 ?",
+        ),
     ],
 )
 def test_a_verdict_says_how_near_the_limit_is(verdict: dict[str, str], words: str) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -30,7 +31,15 @@ def imported_by(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["version"], ["--version"], ["config", "print", "--help"], ["doctor", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["version"],
+        ["--version"],
+        ["config", "print", "--help"],
+        ["completion", "bash"],
+        ["doctor", "--help"],
+    ],
 )
 def test_a_command_that_calls_no_daemon_imports_nothing_heavy(arguments: list[str]) -> None:
     assert imported_by(*arguments).isdisjoint(HEAVY)
@@ -42,6 +51,16 @@ def test_the_version_is_told_without_reading_the_configuration() -> None:
 
 def test_the_help_imports_no_command() -> None:
     assert not [name for name in imported_by("--help") if name.startswith("steprail_daemon.cli.commands.")]
+
+
+def test_ctrl_c_leaves_any_command_silently_with_the_status_of_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def waits() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "get_command", lambda ctx, name: waits)
+    result = CliRunner().invoke(cli, ["version"])
+    assert (result.exit_code, result.output) == (130, "")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -1,6 +1,7 @@
 """Stop rules in their short form."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from steprail.v1 import rules_pb2
 from steprail_daemon.cli.connection import MESSAGES, messages
-from steprail_daemon.cli.rules import FORMS, ShortRule, StopWhen
+from steprail_daemon.cli.problems import Refused
+from steprail_daemon.cli.rules import FORMS, ON_UNKNOWN, ShortRule, StopWhen, as_typed
 from steprail_daemon.service.rules import stop_rules
 
 
@@ -83,8 +85,8 @@ BAD = [
     ("repeats=1", "is out of range; accepted after repeats= is how often the same call was made, 2 or more"),
     ("expr= ", "is empty; accepted after expr= is a CEL expression"),
     ("expr=" + "é" * 1_025, "has 2050 bytes"),
-    ("token=5", "there is no rule 'token'; accepted: steps=, a number of completed steps"),
-    ("", "there is no rule ''; accepted: steps="),
+    ("token=5", "there is no rule 'token'; accepted are\n  steps=, a number of completed steps"),
+    ("", "there is no rule ''; accepted are\n  steps="),
 ]
 
 
@@ -135,3 +137,38 @@ def test_whatever_is_written_is_a_rule_that_the_daemon_takes_or_is_refused(name:
         assert FORMS[name].accepted in error.message  # noqa: PT017
     else:
         assert stop_rules("stop_rules", messages([rule]))
+
+
+def test_what_becomes_of_unknown_figures_is_sent_with_the_rule() -> None:
+    sent = messages([replace(parse("cost=1"), on_unknown=word) for word in ON_UNKNOWN] + [parse("cost=1")])
+    assert [rules_pb2.OnUnknown.Name(message.on_unknown) for message in sent] == [
+        "ON_UNKNOWN_REFUSE",
+        "ON_UNKNOWN_IGNORE",
+        "ON_UNKNOWN_STOP",
+        "ON_UNKNOWN_UNSPECIFIED",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "field", "said"),
+    [
+        (
+            "RULE_INVALID",
+            "stop_rules[1].expression.cel:1:5: undefined",
+            "the rule 'expr=(', line 1, column 5: undefined",
+        ),
+        ("RULE_INVALID", "stop_rules[0].step_count.at_least is 0", "the rule 'steps=3' is 0"),
+        ("RULE_INVALID", "stop_rules[7] is odd", "stop_rules[7] is odd"),
+        (
+            "CAPABILITY_MISSING",
+            "stop_rules[0].cost looks at what this agent never tells (cost); set its on_unknown to IGNORE or STOP",
+            "the rule 'steps=3' looks at what this agent never tells (cost); --on-unknown ignore takes it as one that "
+            "never matches, --on-unknown stop stops at the first step",
+        ),
+    ],
+)
+def test_a_rule_that_is_refused_is_named_as_it_was_typed(reason: str, field: str, said: str) -> None:
+    with pytest.raises(Refused) as caught, as_typed([parse("steps=3"), parse("expr=(")]):
+        raise Refused(reason, field)
+    assert caught.value.message == f"{said} ({reason})"
+    assert caught.value.exit_code == (2 if reason == "RULE_INVALID" else 1)

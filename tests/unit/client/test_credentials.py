@@ -58,6 +58,16 @@ def test_a_file_without_a_token_is_an_error_until_it_has_one(tmp_path: Path) -> 
     assert token() == "token"
 
 
+@pytest.mark.parametrize("token", ["caf\u00e9", "a\0b", ""])
+def test_a_token_that_cannot_be_sent_is_an_error_and_no_call_that_hangs(token: str, tmp_path: Path) -> None:
+    with pytest.raises(errors.CredentialsUnusable, match="the token cannot be sent; accepted are printable ASCII"):
+        token_source(token, None)
+    path = tmp_path / "tokens"
+    path.write_text(f"{token}\n")
+    with pytest.raises(errors.CredentialsUnusable, match=r"cannot be sent|has no token"):
+        TokenFile(path)()
+
+
 def test_the_environment_says_how_tcp_is_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tls_of_environment() is None
 

@@ -180,3 +180,18 @@ def test_why_nobody_answers_is_said_in_words(tmp_path: Path) -> None:
     for address in (f"unix:{tmp_path}/none.sock", "127.0.0.1:1"):
         assert address in said(address)
         assert "`steprail serve`" in said(address)
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        ("UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed", "what listens there ended the connection: where it wants TLS"),
+        ("Tls handshake failed: SSL_ERROR_SSL: WRONG_VERSION_NUMBER", "what listens there speaks no TLS"),
+        ("UNKNOWN: Failed to create security handshaker.", "no certificate was found in the roots"),
+        ("Tls handshake failed: CERTIFICATE_VERIFY_FAILED", "the TLS handshake failed"),
+        ("UNAUTHENTICATED: Hostname Verification Check failed.", "the TLS handshake failed"),
+        ("Connection refused", "(Connection refused)"),
+    ],
+)
+def test_what_encryption_has_to_do_with_it_is_said(detail: str, said: str) -> None:
+    assert said in str(errors.ConnectionFailed("127.0.0.1:1", detail))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from steprail_scripted.asking import Permissions
 from steprail_scripted.faults import json_line
 from steprail_scripted.guards import Guards
 from steprail_scripted.model import Call, ProviderError, Reply, ToolResult, Usage
-from steprail_scripted.plan import DefaultPlan, subject_of, worth_reading
+from steprail_scripted.plan import DefaultPlan, subject_of, unfinished, worth_reading
 from steprail_scripted.provider import TOKEN_LIMIT, describe
 from steprail_scripted.tally import SessionTally, TurnTally, sum_of, usage_by_size
 
@@ -146,6 +148,46 @@ def test_the_default_plan_survives_a_listing_that_failed() -> None:
     assert plan.next_reply([]).calls[0].tool == "list_tree"
     report = plan.next_reply([ToolResult("list_tree", success=False, error="denied", kind="authorization")])
     assert (report.text, report.calls) == ("The workspace holds 0 files.", ())
+
+
+PROMPT: dict[str, Any] = {"role": "user", "content": "Explain the scheduler"}
+LISTED: list[dict[str, Any]] = [
+    {"role": "assistant", "content": "I look.", "toolCalls": [{"id": "1", "name": "list_tree", "args": {}}]},
+    {"role": "tool", "content": "README.md\nsrc/a.py", "toolCallId": "1"},
+]
+READING: dict[str, Any] = {
+    "role": "assistant",
+    "content": "I read.",
+    "toolCalls": [{"name": "read_file"}, {"name": "read_file"}],
+}
+GO_ON_PROMPT: dict[str, Any] = {"role": "user", "content": "Continue."}
+
+
+def test_a_plan_that_was_stopped_is_taken_up_after_its_complete_steps() -> None:
+    prompt, known = unfinished([PROMPT, *LISTED, GO_ON_PROMPT, READING, {"role": "tool", "content": "half"}])
+    assert prompt == "Explain the scheduler"
+    assert [[(result.tool, result.text) for result in step] for step in known] == [
+        [("list_tree", LISTED[1]["content"])]
+    ]
+    plan = DefaultPlan(prompt, known)
+    assert plan.next_reply([]).calls == (Call("read_file", {"path": "README.md"}),)
+    assert plan.next_reply([ToolResult("read_file", success=True, output="text")]).calls[0].tool == "search"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [PROMPT, *LISTED, {"role": "assistant", "content": "It holds 2 files."}],
+        [PROMPT, {"role": "assistant", "content": "Nothing."}, {"role": "assistant", "content": "More."}],
+    ],
+)
+def test_a_conversation_that_came_to_its_answer_has_nothing_to_take_up(messages: list[dict[str, Any]]) -> None:
+    assert unfinished(messages) == ("", [])
+
+
+def test_another_prompt_is_a_plan_of_its_own() -> None:
+    assert unfinished([PROMPT, *LISTED, {"role": "user", "content": "Look for errors"}]) == ("Look for errors", [])
 
 
 @pytest.mark.parametrize(

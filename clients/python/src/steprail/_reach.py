@@ -34,10 +34,19 @@ def _of_socket(address: str) -> str:
 def _of_detail(detail: str) -> str:
     """Tell apart what gRPC reports of a connection that came about and was of no use."""
     folded = detail.lower()
-    if "handshake failed" in folded or "ssl" in folded:
+    if "wrong_version_number" in folded:
+        return f"what listens there speaks no TLS: do without tls= and $STEPRAIL_TLS_ROOTS; gRPC says: {detail}"
+    if "security handshaker" in folded:
+        return f"no certificate was found in the roots of tls=Tls(...) or $STEPRAIL_TLS_ROOTS; gRPC says: {detail}"
+    if "handshake failed" in folded or "ssl" in folded or "verification check failed" in folded:
         return (
             "the TLS handshake failed: see that tls=Tls(...) or $STEPRAIL_TLS_ROOTS names the root of the daemon's"
             f" certificate, and its name is the address's; gRPC says: {detail}"
+        )
+    if "socket closed" in folded or "connection reset" in folded:
+        return (
+            "what listens there ended the connection: where it wants TLS, tls=Tls(...) or $STEPRAIL_TLS_ROOTS is to"
+            f" name the root of its certificate; gRPC says: {detail}"
         )
     if "settings frame" in folded or "http1" in folded or "http/1" in folded or "bad preface" in folded:
         return f"what listens there does not speak gRPC, or only with TLS; gRPC says: {detail}"

@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from steprail.v1 import decisions_pb2, sessions_pb2
+from steprail.v1 import decisions_pb2, rules_pb2, sessions_pb2
 
 
 def to_plain(message: Message) -> dict[str, Any]:
@@ -28,6 +28,15 @@ def permission_mode(name: str) -> sessions_pb2.PermissionMode.ValueType:
         ValueError: there is no such mode.
     """
     return sessions_pb2.PermissionMode.Value(f"PERMISSION_MODE_{name.upper() or 'UNSPECIFIED'}")
+
+
+def on_unknown(name: str) -> rules_pb2.OnUnknown.ValueType:
+    """Give what becomes of a rule whose figures are not known, by its name: refuse, ignore or stop.
+
+    Raises:
+        ValueError: there is no such name.
+    """
+    return rules_pb2.OnUnknown.Value(f"ON_UNKNOWN_{name.upper()}")
 
 
 def action(*, go_on: bool) -> decisions_pb2.DecisionAction.ValueType:

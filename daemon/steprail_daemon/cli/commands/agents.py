@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from steprail_daemon.cli.call import call
+from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json, shorten, table
@@ -29,4 +29,4 @@ def command(*, address: str | None, as_json: bool) -> None:
             rows.append([agent["name"], agent.get("driver", ""), agent.get("version") or "?", gate, ready])
         table(["AGENT", "DRIVER", "VERSION", "STEP GATE", "AVAILABLE"], rows)
 
-    call(address, list_agents)
+    call_with_daemon(address, list_agents)

@@ -9,13 +9,14 @@ import click
 from steprail_daemon.cli.asked import resolved_words
 from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json
 from steprail_daemon.cli.pending import find, say
 
 
 @click.command()
-@click.argument("permission_id", metavar="PERMISSION")
+@click.argument("permission_id", metavar="PERMISSION", shell_complete=offers("permissions"))
 @click.option("--session", is_flag=True, help="Also every later call of this tool with these arguments.")
 @click.option("replacement", "--command", metavar="TEXT", help="Run this command instead, where the agent can.")
 @click.option("--arguments", metavar="JSON", help="Call the tool with these arguments instead, where the agent can.")

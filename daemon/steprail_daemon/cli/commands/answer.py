@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import click
@@ -11,14 +10,16 @@ from steprail_daemon.cli.asked import answer_to, item_lines, question_resolved_w
 from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon, Message
 from steprail_daemon.cli.live import plural
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json
 from steprail_daemon.cli.pending import find, say
 from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.stdin import line
 
 
 @click.command()
-@click.argument("question_id", metavar="QUESTION")
+@click.argument("question_id", metavar="QUESTION", shell_complete=offers("questions"))
 @click.argument("answers", metavar="ANSWER...", nargs=-1, required=True)
 @address_option
 @json_option
@@ -29,7 +30,7 @@ def command(*, question_id: str, answers: tuple[str, ...], address: str | None, 
     chosen, or a text where that is an answer. `-` reads a line of stdin, as for a secret, which others could see in the
     list of processes. `deny` declines the question.
     """
-    texts = [sys.stdin.readline().removesuffix("\n") if given == "-" else given for given in answers]
+    texts = [line("ANSWER") if given == "-" else given for given in answers]
 
     async def answer(daemon: Daemon) -> None:
         item = await find(daemon, question_id, "question")

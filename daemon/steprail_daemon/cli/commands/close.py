@@ -6,12 +6,14 @@ import click
 
 from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon
+from steprail_daemon.cli.nearly import SESSION
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json
 
 
 @click.command()
-@click.argument("session_id", metavar="SESSION")
+@click.argument("session_id", metavar="SESSION", type=SESSION, shell_complete=offers("open sessions"))
 @click.option("--force", is_flag=True, help="Abort a live run first, instead of refusing.")
 @address_option
 @json_option

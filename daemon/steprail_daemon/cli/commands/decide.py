@@ -7,13 +7,15 @@ import click
 from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.live import decision_words
+from steprail_daemon.cli.nearly import RUN
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json
 from steprail_daemon.cli.problems import Problem
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN, shell_complete=offers("live runs"))
 @click.argument("action", type=click.Choice(["continue", "stop"]))
 @click.option("--step", required=True, type=click.IntRange(min=1), help="Number of the step that is meant.")
 @click.option("--reason", default="", help="Why, for people.")

@@ -7,6 +7,7 @@ import click
 from steprail_daemon.cli.asked import question_resolved_words, resolved_words
 from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json
 from steprail_daemon.cli.pending import find, kind_of, say
@@ -14,7 +15,7 @@ from steprail_daemon.cli.problems import Problem
 
 
 @click.command()
-@click.argument("asked", metavar="PERMISSION|QUESTION")
+@click.argument("asked", metavar="PERMISSION|QUESTION", shell_complete=offers("permissions", "questions"))
 @click.option("--reason", default="", help="Why. The model may see it, where the agent passes it on.")
 @address_option
 @json_option

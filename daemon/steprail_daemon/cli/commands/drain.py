@@ -15,7 +15,7 @@ from steprail_daemon.cli.configuration import find_address
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json, shorten
 from steprail_daemon.cli.problems import Problem, Unanswered
-from steprail_daemon.cli.serving import listens
+from steprail_daemon.cli.reach import listens
 from steprail_daemon.config.values import duration
 
 _NOT_DRAINING = "NOT_DRAINING"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import click
@@ -12,9 +11,11 @@ import click
 from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Control, Daemon, Message
 from steprail_daemon.cli.follow import Following, follow_asking, follow_new
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option, permissions_option
 from steprail_daemon.cli.problems import Problem
-from steprail_daemon.cli.rules import HELP, ShortRule, StopWhen
+from steprail_daemon.cli.rules import ShortRule, as_typed, rules_options
+from steprail_daemon.cli.stdin import whole
 
 MODES = ("ask", "accept_edits", "read_only", "bypass")
 
@@ -30,6 +31,7 @@ _BUILT_IN = "scripted"
     "--agent",
     default="",
     metavar="AGENT",
+    shell_complete=offers("agents"),
     help="Agent to use; by default the first that is available and has a model.",
 )
 @click.option(
@@ -40,7 +42,7 @@ _BUILT_IN = "scripted"
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Directory to work in; by default this one.",
 )
-@click.option("stop_when", "--stop-when", type=StopWhen(), multiple=True, help=HELP)
+@rules_options
 @click.option("--ask", is_flag=True, help="Ask me at every step boundary whether to go on.")
 @click.option("--permission-mode", type=click.Choice(MODES), help="What the agent may do without asking.")
 @permissions_option
@@ -63,7 +65,7 @@ def command(
     PROMPT is what the agent is asked to do; `-` reads it from stdin. Ctrl-C once stops the run at its next step
     boundary, twice aborts it. Where no daemon listens on the default address, one is started for the length of the run.
     """
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = whole("PROMPT") if prompt == "-" else prompt
     cwd = directory.resolve()
 
     async def run(daemon: Daemon) -> int:
@@ -75,12 +77,23 @@ def command(
             return str(made["session_id"])
 
         async def start() -> Message:
-            return await daemon.start_run(await session(), text, stop_when)
+            async with AsyncExitStack() as unused:
+                session_id = await session()
+                unused.push_async_callback(daemon.discard_session, session_id)
+                with as_typed(stop_when):
+                    run = await daemon.start_run(session_id, text, stop_when)
+                unused.pop_all()
+                return run
 
         @asynccontextmanager
         async def start_asking() -> AsyncIterator[Control]:
-            async with daemon.control_new(await session(), text, stop_when) as control:
-                yield control
+            async with AsyncExitStack() as unused:
+                session_id = await session()
+                unused.push_async_callback(daemon.discard_session, session_id)
+                with as_typed(stop_when):
+                    async with daemon.control_new(session_id, text, stop_when) as control:
+                        unused.pop_all()
+                        yield control
 
         if ask:
             return await follow_asking(following, start_asking)

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import click
 
-from steprail_daemon.cli.call import call
+from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.live import prompt_of, state_of
+from steprail_daemon.cli.nearly import SESSION
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json, shorten, table
 
 
 @click.command()
-@click.option("--session", "session_id", default="", metavar="SESSION", help="Only runs of this session.")
+@click.option(
+    "--session",
+    "session_id",
+    metavar="SESSION",
+    type=SESSION,
+    shell_complete=offers("sessions"),
+    help="Only runs of this session.",
+)
 @address_option
 @json_option
-def command(*, session_id: str, address: str | None, as_json: bool) -> None:
+def command(*, session_id: str | None, address: str | None, as_json: bool) -> None:
     """List runs, newest first."""
 
     async def list_runs(daemon: Daemon) -> None:
-        runs = await daemon.list_runs(session_id)
+        runs = await daemon.list_runs(session_id or "")
         if as_json:
             for run in runs:
                 say_json({"run": run})
@@ -36,4 +45,4 @@ def command(*, session_id: str, address: str | None, as_json: bool) -> None:
         ]
         table(["RUN", "STATE", "STEPS", "MADE (UTC)", "PROMPT"], rows)
 
-    call(address, list_runs)
+    call_with_daemon(address, list_runs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import sys
 from pathlib import Path
 
@@ -39,12 +40,17 @@ def command(
     if listen:
         settings = (*settings, ("server.listen", ",".join(listen)))
     loaded = load(config, state_dir, settings)
+    if loaded.sources["logging.format"] == "default" and sys.stderr.isatty():
+        settings = (*settings, ("logging.format", "console"))
+        loaded = load(config, state_dir, settings)
     instance = prepare_state(loaded.state_directory)
     if owner is not None:
         die_with(owner)
     argv = parent_argv(loaded, settings, instance)
     sys.stdout.flush()
     sys.stderr.flush()
+    # Until the parent process takes it, Ctrl-C would be a traceback of the interpreter that comes up.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.execv(argv[0], argv)  # noqa: S606 -- no shell is wanted
 
 

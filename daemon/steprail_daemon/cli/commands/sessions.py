@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from steprail_daemon.cli.call import call
+from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json, table
@@ -34,4 +34,4 @@ def command(*, address: str | None, as_json: bool) -> None:
         ]
         table(["SESSION", "AGENT", "STATE", "LIVE RUN", "DIRECTORY"], rows)
 
-    call(address, list_sessions)
+    call_with_daemon(address, list_sessions)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import click
 
-from steprail_daemon.cli.call import call
+from steprail_daemon.cli.call import call_with_daemon
 from steprail_daemon.cli.client import Daemon
+from steprail_daemon.cli.follow import can_go_on
 from steprail_daemon.cli.live import end_lines, has_ended, prompt_of, state_of, step_lines
+from steprail_daemon.cli.nearly import RUN
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import readable_lines, say_json, shorten
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN, shell_complete=offers("runs"))
 @address_option
 @json_option
 def command(*, run_id: str, address: str | None, as_json: bool) -> None:
     """Print a run and its steps."""
-    if run_id.startswith("ses_"):
-        advice = f"`steprail watch {run_id}` shows it, `steprail runs --session {run_id}` lists its runs"
-        raise click.BadParameter(f"{run_id} is a session; {advice}", param_hint="RUN")
 
     async def show(daemon: Daemon) -> None:
         run = await daemon.get_run(run_id)
@@ -39,7 +39,8 @@ def command(*, run_id: str, address: str | None, as_json: bool) -> None:
                 click.echo(line)
         for line in readable_lines(run.get("text", "")):
             click.echo(line)
-        for line in end_lines(run) if has_ended(run) else [state_of(run).lower().replace("_", " ")]:
+        goes_on = has_ended(run) and await can_go_on(daemon, run)
+        for line in end_lines(run, goes_on=goes_on) if has_ended(run) else [state_of(run).lower().replace("_", " ")]:
             click.echo(line)
 
-    call(address, show)
+    call_with_daemon(address, show)

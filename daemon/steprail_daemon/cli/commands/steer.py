@@ -6,12 +6,14 @@ import click
 
 from steprail_daemon.cli.call import call
 from steprail_daemon.cli.client import Daemon
+from steprail_daemon.cli.nearly import RUN
+from steprail_daemon.cli.offers import offers
 from steprail_daemon.cli.options import address_option, json_option
 from steprail_daemon.cli.output import say_json
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN, shell_complete=offers("live runs"))
 @click.argument("text")
 @address_option
 @json_option

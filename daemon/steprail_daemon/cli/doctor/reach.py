@@ -24,7 +24,7 @@ from steprail_daemon.cli.doctor.findings import (
     why_not_writable,
 )
 from steprail_daemon.cli.problems import Problem, Unanswered
-from steprail_daemon.cli.serving import listens
+from steprail_daemon.cli.reach import listens
 
 _ABOUT: Final = "daemon"
 #: Seconds within which a daemon has to answer.

@@ -89,7 +89,7 @@ class TokenFile:
             token = next((line for line in lines if line and not line.startswith("#")), "")
             if not token:
                 raise CredentialsUnusable(f"the token file {self._path} has no token")
-            self._stamp, self._token = stamp, token
+            self._stamp, self._token = stamp, _sendable(token, f"the token of {self._path}")
         return self._token
 
 
@@ -98,13 +98,22 @@ def token_source(token: str | None, token_file: str | Path | None) -> Callable[[
 
     Raises:
         ValueError: both are given.
+        CredentialsUnusable: the token that is given is none.
     """
     if token is not None and token_file is not None:
         raise ValueError("token and token_file are both given; accepted is one of them")
     if token is not None:
-        return lambda: token
+        given = _sendable(token, "the token")
+        return lambda: given
     path = token_file or os.environ.get(_FILE_VARIABLE)
     return TokenFile(path) if path else None
+
+
+def _sendable(token: str, what: str) -> str:
+    """Give a token back that can be sent: gRPC drops a call with another one, and its caller waits for ever."""
+    if not token or not all(" " <= char <= "~" for char in token):
+        raise CredentialsUnusable(f"{what} cannot be sent; accepted are printable ASCII characters")
+    return token
 
 
 def require_private(address: str, *, encrypted: bool) -> None:

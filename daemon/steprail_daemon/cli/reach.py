@@ -1,0 +1,91 @@
+"""Whether something listens on an address, and why not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import anyio.abc
+
+_CONNECT_LIMIT: Final = 10.0
+_LONGEST_PATH: Final = 107
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Why nothing answers, in words, and whether a daemon could be started there."""
+
+    why: str
+    vacant: bool = False
+
+
+async def why_silent(address: str) -> Silence | None:
+    """Connect to an address of a form that is accepted; None if something listens there, whatever it is."""
+    if address.startswith("unix:"):
+        return await _socket(address.removeprefix("unix:").removeprefix("//"))
+    host, _, port = address.rpartition(":")
+    return await _tcp(host.strip("[]"), int(port))
+
+
+async def listens(address: str) -> bool:
+    """Whether something listens on an address."""
+    return await why_silent(address) is None
+
+
+async def _socket(path: str) -> Silence | None:
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        return Silence(f"a socket's path has at most {_LONGEST_PATH} bytes")
+    try:
+        stream = await anyio.connect_unix(path)
+    except OSError as error:
+        return why_not_open(path, error)
+    await stream.aclose()
+    return None
+
+
+def why_not_open(path: str, error: OSError) -> Silence:
+    """Tell the error of a connection to a socket; where that is not enough, by a look at the file."""
+    if isinstance(error, ConnectionRefusedError) and _is_socket(path):
+        return Silence("the socket is left over from one that ended", vacant=True)
+    if isinstance(error, PermissionError):
+        return Silence("this user may not open the socket, or not look into its directory")
+    if isinstance(error, FileNotFoundError):
+        return Silence("there is no such socket", vacant=True)
+    if isinstance(error, NotADirectoryError):
+        return Silence("a part of the path is no directory")
+    if isinstance(error, ConnectionRefusedError):
+        return Silence("this is a file of another kind, not a socket")
+    return Silence(error.strerror or str(error))
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)  # noqa: PTH116 - beside the other calls with plain paths
+    except OSError:
+        return False
+
+
+async def _tcp(host: str, port: int) -> Silence | None:
+    try:
+        with anyio.fail_after(_CONNECT_LIMIT):
+            stream: anyio.abc.ByteStream = await anyio.connect_tcp(host, port)
+    except TimeoutError:
+        return Silence(f"there was no answer within {_CONNECT_LIMIT:.0f} s")
+    except socket.gaierror:
+        return Silence("the name of the host is not known")
+    except OSError as error:
+        # anyio puts the errors of a host's addresses into a group, which is the cause of its own error.
+        return Silence("the connection is refused" if _refused(error) else str(error), vacant=True)
+    await stream.aclose()
+    return None
+
+
+def _refused(error: OSError) -> bool:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ConnectionRefusedError):
+        cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
+    return cause is not None
