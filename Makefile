@@ -9,10 +9,9 @@ SETUP := $(VENV)/.installed
 PROTO := $(VENV)-proto/.installed
 OLDEST := $(VENV)-oldest/.installed
 LOCK := $(BIN)/uv pip compile --python $(BIN)/python --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
-RELEASED = $(wildcard protos/released/*.binpb)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup proto docs picture check format test test-behaviours test-e2e test-proto-range coverage bench demo run build lock clean
+.PHONY: help setup proto docs picture release-protos check format test test-behaviours test-e2e test-proto-range coverage bench demo run build lock clean
 
 help: ## List the verbs.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +31,9 @@ docs: $(SETUP) ## Write the pages that are generated, and the table of agents in
 picture: $(SETUP) ## Record the demonstration in a terminal and draw it: docs/picture.svg.
 	$(BIN)/python scripts/picture.py docs/picture.svg
 
+release-protos: $(SETUP) ## At a release: write its image of the protos, which later ones must not break.
+	$(BIN)/python scripts/released.py
+
 check: $(SETUP) $(PROTO) ## Lint, format, types, import contracts, protos, fresh generated code.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check --quiet
@@ -39,7 +41,7 @@ check: $(SETUP) $(PROTO) ## Lint, format, types, import contracts, protos, fresh
 	$(BIN)/lint-imports
 	$(BIN)/buf lint protos
 	$(BIN)/buf format protos --diff --exit-code
-	$(foreach image,$(RELEASED),$(BIN)/buf breaking protos --against $(image) &&) true
+	$(BIN)/python scripts/released.py --check
 	$(BIN)/python scripts/generate.py --check
 	$(BIN)/python clients/python/scripts/blocking.py --check
 	$(BIN)/pytest -q tests/style
