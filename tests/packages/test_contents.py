@@ -74,7 +74,7 @@ def test_the_wheel_of_the_client_has_its_package_and_nothing_else(built: Built) 
 
 
 def test_the_wheel_of_the_daemon_has_its_two_packages_and_nothing_else(built: Built) -> None:
-    packages = tracked("daemon")
+    packages = tracked("daemon") - {"README.md"}
     assert names(built.daemon) == packages | info(built.daemon, "entry_points.txt")
     assert {Path(name).suffix for name in packages} == {".mjs", ".proto", ".py", ".pyi", ".sh", ".typed"}
     needed = {
@@ -107,7 +107,10 @@ def test_the_metadata_says_what_the_project_says(side: str, built: Built) -> Non
     assert said["License-Expression"] == "Apache-2.0"
     assert said.get_all("License-File") == ["LICENSE"]
     assert said["Description-Content-Type"] == "text/markdown"
-    assert said.get_payload() == f"{(directory / 'README.md').read_text()}"
+    readme = (directory / project["readme"]).read_text()
+    assert said.get_payload() == readme
+    # Where a package is shown, what lies beside its page in the repository is not there.
+    assert [target for target in re.findall(r"\]\(([^)]*)\)", readme) if not target.startswith("#")] == []
     classifiers = said.get_all("Classifier", [])
     declared = [found[1] for text in classifiers if (found := re.fullmatch(r".* :: Python :: (3\.\d+)", text))]
     assert declared == list(DECLARED)
@@ -128,7 +131,7 @@ SOURCES = {
     "steprail": ({"src/steprail"}, {".gitignore", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}),
     "steprail_daemon": (
         {"daemon/steprail_daemon", "daemon/steprail_scripted"},
-        {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"},
+        {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "daemon/README.md", "pyproject.toml"},
     ),
 }
 
