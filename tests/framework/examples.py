@@ -191,6 +191,10 @@ class Stream:
                 return data
         raise AssertionError(f"the stream ended without {name}")
 
+    def line(self) -> str:
+        """Give the next line as it is."""
+        return self._file.readline().decode().rstrip("\n")
+
     def body(self) -> Any:
         """Give the JSON of an answer that is no stream."""
         return json.loads(self._file.read())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -136,3 +139,40 @@ async def test_a_port_that_is_taken_is_one_sentence(examples: Examples) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "address already in use" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def hurried(examples: Examples, tmp_path: Path) -> Examples:
+    """The same example with other bounds: seconds to read a request, to write an event, and between signs of life."""
+    text = (examples.source / "stream_server.py").read_text()
+    bounds = "REQUEST_BYTES, READ_SECONDS, WRITE_SECONDS, PING_SECONDS = 65536, 10, 30, 15"
+    assert text.count(bounds) == 1
+    (tmp_path / "stream_server.py").write_text(text.replace(bounds, bounds.replace("10, 30, 15", "0.5, 1, 0.2")))
+    return Examples(examples.python, examples.environment, examples.cwd, tmp_path)
+
+
+async def test_a_reader_that_takes_nothing_is_one_that_left(daemon: Daemon, hurried: Examples) -> None:
+    # More than the buffers between the two hold, so that it is noticed while the run goes on.
+    much = {"run_command": {"command": "head -c 50000 /dev/zero | tr '\\0' x"}}
+    replies = [{"text": "more", "calls": [much] * 4} for _ in range(200)]
+    (hurried.cwd / "much.yaml").write_text(json.dumps({"turns": [{"replies": replies}]}))
+    with hurried.serving("--agent", "scripted", "--on-disconnect", "abort") as server:
+        answer = server.post({"prompt": "#!scripted much.yaml"})
+        run_id = answer.until("run_state_changed")["run_id"]
+        run = await ended(daemon, run_id)
+    assert run.state == events_pb2.RUN_STATE_ABORTED
+
+
+async def test_who_sends_no_request_is_not_waited_for(hurried: Examples) -> None:
+    with hurried.serving("--agent", "scripted") as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT) as silent:
+            silent.sendall(b"POST /runs HTTP/1.1\r\n")
+            assert silent.recv(1000) == b""
+        assert server.post({"prompt": script({"text": "42"})}).until("agent_end")
+
+
+async def test_a_stream_of_which_nothing_is_heard_shows_signs_of_life(hurried: Examples) -> None:
+    with hurried.serving("--agent", "scripted", "--on-disconnect", "abort") as server:
+        answer = server.post({"prompt": HANGS})
+        answer.until("step_end")
+        assert ": still here" in (answer.line() for _ in range(100))
