@@ -1,6 +1,7 @@
 # Verbs. `make help` lists them; `make VENV=/elsewhere check` uses an environment at another place.
 
 VENV ?= .venv
+DIST ?= dist
 GOOD_PYTHON = import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,$(shell $(p) -c '$(GOOD_PYTHON)' 2>/dev/null && echo $(p))) python3)
 
@@ -9,10 +10,9 @@ SETUP := $(VENV)/.installed
 PROTO := $(VENV)-proto/.installed
 OLDEST := $(VENV)-oldest/.installed
 LOCK := $(BIN)/uv pip compile --python $(BIN)/python --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
-RELEASED = $(wildcard protos/released/*.binpb)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup proto docs picture check format test test-behaviours test-e2e test-proto-range coverage bench demo run build lock clean
+.PHONY: help setup proto docs picture release-protos check format test test-behaviours test-e2e test-proto-range test-wheels coverage bench demo run build lock clean
 
 help: ## List the verbs.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ docs: $(SETUP) ## Write the pages that are generated, and the table of agents in
 picture: $(SETUP) ## Record the demonstration in a terminal and draw it: docs/picture.svg.
 	$(BIN)/python scripts/picture.py docs/picture.svg
 
+release-protos: $(SETUP) ## At a release: write its image of the protos, which later ones must not break.
+	$(BIN)/python scripts/released.py
+
 check: $(SETUP) $(PROTO) ## Lint, format, types, import contracts, protos, fresh generated code.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check --quiet
@@ -39,7 +42,7 @@ check: $(SETUP) $(PROTO) ## Lint, format, types, import contracts, protos, fresh
 	$(BIN)/lint-imports
 	$(BIN)/buf lint protos
 	$(BIN)/buf format protos --diff --exit-code
-	$(foreach image,$(RELEASED),$(BIN)/buf breaking protos --against $(image) &&) true
+	$(BIN)/python scripts/released.py --check
 	$(BIN)/python scripts/generate.py --check
 	$(BIN)/python clients/python/scripts/blocking.py --check
 	$(BIN)/pytest -q tests/style
@@ -62,6 +65,9 @@ test-proto-range: $(SETUP) $(OLDEST) ## Run the client package on the oldest and
 	$(VENV)-oldest/bin/python scripts/proto_range.py --floor
 	$(BIN)/python scripts/proto_range.py
 
+test-wheels: $(SETUP) ## Build the packages and try them, installed alone, with each Python 3.11 to 3.14 that is here.
+	$(BIN)/pytest tests/packages
+
 coverage: $(SETUP) $(PROTO) ## Run the tests and show which lines none of them reaches.
 	$(BIN)/pytest --cov --cov-report=term $(wildcard tests/unit tests/integration tests/conformance)
 
@@ -74,12 +80,14 @@ demo: $(SETUP) ## Show one stopped run, from start to end, without any account.
 run: $(SETUP) ## Serve.
 	$(BIN)/steprail serve
 
-build: $(SETUP) ## Build wheels and source archives of both distributions into dist/.
-	cd clients/python && $(abspath $(BIN)/python) -m hatchling build --directory $(CURDIR)/dist
-	$(BIN)/python -m hatchling build --directory dist
+build: $(SETUP) ## Build wheels and source archives of both distributions into dist/, or DIST=/elsewhere.
+	cd clients/python && $(abspath $(BIN)/python) -m hatchling build --directory $(abspath $(DIST))
+	$(BIN)/python -m hatchling build --directory $(abspath $(DIST))
 
 lock: $(SETUP) ## Resolve requirements/ anew; pins that still fit stay.
 	$(LOCK) pyproject.toml --group dev --no-emit-package steprail --output-file requirements/dev.txt
+	$(LOCK) pyproject.toml --no-emit-package steprail --constraint requirements/dev.txt --output-file requirements/runtime.txt
+	$(LOCK) clients/python/pyproject.toml --constraint requirements/dev.txt --output-file requirements/client.txt
 	$(LOCK) --group pyproject.toml:proto --output-file requirements/proto.txt
 	$(LOCK) clients/python/pyproject.toml --resolution lowest-direct --output-file requirements/oldest.txt
 

@@ -28,7 +28,7 @@ GONE_SECONDS = 5.0
 
 
 class Daemon:
-    """One daemon with its directories. `agent_environment` is what its agent `claude` gets."""
+    """One daemon with its directories. `environment` is what its agent `claude` gets, `program` the command to run."""
 
     def __init__(
         self,
@@ -38,8 +38,10 @@ class Daemon:
         environment: Mapping[str, str] | None = None,
         permission_mode: str = "bypass",
         settings: str = "",
+        program: str = STEPRAIL,
     ) -> None:
         self.root = root
+        self._program = program
         self.state = root / "state"
         self.workspace = root / "work"
         self.workspace.mkdir(parents=True, exist_ok=True)
@@ -84,7 +86,7 @@ permission_mode = "{permission_mode}"
         """Start the daemon and wait until it answers."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - its end is waited for by `stop`, which is not async
-                [STEPRAIL, "serve"], env=self.environment, stdout=log, stderr=log
+                [self._program, "serve"], env=self.environment, stdout=log, stderr=log
             )
         await self.answering()
 

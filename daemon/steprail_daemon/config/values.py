@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Generic, Protocol, TypeVar, cast
 
 T_co = TypeVar("T_co", covariant=True)
@@ -27,6 +27,8 @@ MAX_LABEL_KEY = 64
 MAX_LABEL = 256
 MAX_SOCKET_PATH = 107  # sizeof(sockaddr_un.sun_path) on Linux, less the closing NUL
 
+#: By `is_loopback` an IPv4 address in IPv6's clothes is one in some versions of Python, and in others not.
+_LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -284,7 +286,7 @@ def beyond_loopback(value: str) -> bool:
     if value.startswith("unix:"):
         return False
     host = host_and_port(value)[0]
-    return host != "localhost" and not ip_address(host).is_loopback
+    return host != "localhost" and not any(ip_address(host) in network for network in _LOOPBACK)
 
 
 def side_address() -> Checked:

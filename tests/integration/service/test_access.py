@@ -193,6 +193,7 @@ async def test_the_socket_and_its_directory_are_for_their_owner_alone(open_site:
         ("127.0.0.1:0", False, "TCP needs identities with a token or a client certificate"),
         ("[::1]:0", False, "TCP needs identities with a token or a client certificate"),
         ("0.0.0.0:0", True, "beyond loopback TCP needs TLS, and server.tls is not set"),
+        ("[::ffff:127.0.0.1]:0", True, "beyond loopback TCP needs TLS, and server.tls is not set"),
         ("[::]:0", True, "beyond loopback TCP needs TLS, and server.tls is not set"),
         ("example.com:1", True, "accepted are unix:/path, and an IP address or localhost with a port"),
         ("127.0.0.1", True, "accepted are unix:/path, and an IP address or localhost with a port"),

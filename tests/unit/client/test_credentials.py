@@ -85,6 +85,8 @@ def test_the_environment_says_how_tcp_is_encrypted(monkeypatch: pytest.MonkeyPat
         ("unix:/run/x.sock", True),
         ("127.0.0.1:1", True),
         ("[::1]:1", True),
+        ("127.9.9.9:1", True),
+        ("[::ffff:127.0.0.1]:1", False),
         ("localhost:1", True),
         ("10.0.0.1:1", False),
         ("localhost.example:1", False),

@@ -131,6 +131,7 @@ def test_doors_with_a_lock_are_accepted(text: str, loader: Loader) -> None:
     [
         ("unix:/run/x.sock", False),
         ("127.0.0.1:1", False),
+        ("127.9.9.9:1", False),
         ("localhost:1", False),
         ("[::1]:1", False),
         ("0.0.0.0:1", True),

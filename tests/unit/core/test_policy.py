@@ -222,7 +222,7 @@ def test_what_a_tool_is_about_is_read_from_its_arguments(
         '{"paths":[{"path":"a"}]}',
         '{"command":"rm","timeout":1e999}',
         '{"command":"rm \\ud800"}',
-        '{"command":"rm","more":' + "[" * 3000 + "]" * 3000 + "}",
+        '{"command":"rm","more":' + "[" * 100_000 + "]" * 100_000 + "}",
     ],
 )
 def test_arguments_that_cannot_be_read_are_denied_by_a_rule_that_denies_and_allowed_by_none(arguments: str) -> None:

@@ -19,6 +19,8 @@ _ROOTS_VARIABLE = "STEPRAIL_TLS_ROOTS"
 _CERTIFICATE_VARIABLE = "STEPRAIL_TLS_CERTIFICATE"
 _KEY_VARIABLE = "STEPRAIL_TLS_KEY"
 _SYSTEM = "system"
+#: By `is_loopback` an IPv4 address in IPv6's clothes is one in some versions of Python, and in others not.
+_LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
 _Stamp = tuple[int, int, int]
 
@@ -134,7 +136,7 @@ def _stays_here(address: str) -> bool:
         return True
     host = address.rpartition(":")[0].strip("[]")
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or any(ipaddress.ip_address(host) in network for network in _LOOPBACK)
     except ValueError:
         return False
 
