@@ -15,10 +15,10 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import grpc
 from tests.framework.liveness import wait_gone
 
-from steprail.client import Client
-from steprail.errors import StepRailError
+from steprail.v1 import agents_pb2, agents_pb2_grpc
 
 STEPRAIL = str(Path(sys.executable).parent / "steprail")
 START_SECONDS = 30.0
@@ -95,14 +95,19 @@ permission_mode = "{permission_mode}"
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
-                async with Client(self.address) as client:
-                    await client.get_server_info(timeout=2)
+                await anyio.to_thread.run_sync(self._ask)
                 return
-            except StepRailError as error:
+            except grpc.RpcError as error:
                 ended = self._process is not None and self._process.poll() is not None
                 if ended or time.monotonic() > deadline:
                     raise AssertionError(f"the daemon does not answer: {error}\n{self.log.read_text()}") from error
             await anyio.sleep(0.02)
+
+    def _ask(self) -> None:
+        # Blocking: fixtures that are not async start a daemon in a loop of its own, and grpc.aio tells a loop that was
+        # closed of calls that were left (grpc/grpc#42357).
+        with grpc.insecure_channel(self.address) as channel:
+            agents_pb2_grpc.AgentServiceStub(channel).GetServerInfo(agents_pb2.GetServerInfoRequest(), timeout=2)
 
     def worker_pid(self) -> int:
         """Find the worker below the parent process."""

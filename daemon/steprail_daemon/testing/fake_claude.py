@@ -477,7 +477,10 @@ def _question() -> dict[str, Any]:
 
 def _remember(state: str, session: str, results: int) -> None:
     if state:
-        (Path(state) / session).write_text(str(results))
+        # Whole or not at all: it may be killed at any moment.
+        new = Path(state) / f"{session}.{os.getpid()}"
+        new.write_text(str(results))
+        new.replace(Path(state) / session)
 
 
 def _sleep_for_ever() -> NoReturn:
