@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.framework.waiting import until
 from tests.integration.client.conftest import THREE_STEPS, Play, command, says, script
@@ -212,6 +213,42 @@ async def test_a_caller_that_is_cancelled_leaves_the_run_alone_and_one_that_want
             await run
         assert scope.cancelled_caught
         assert (await play.client.wait_run(run.run_id, timeout=WAIT)).state == state
+
+
+@pytest.mark.parametrize("kind", ["a task", "a scope"])
+async def test_who_is_cancelled_while_it_leaves_a_run_still_ends_it_as_it_said(
+    play: Play, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving, goes_on = asyncio.Event(), asyncio.Event()
+    abort_run = play.client.abort_run
+
+    async def abort_slowly(run_id: str, reason: str = "") -> runs_pb2.Run:
+        leaving.set()
+        await goes_on.wait()
+        return await abort_run(run_id, reason)
+
+    monkeypatch.setattr(play.client, "abort_run", abort_slowly)
+    run = play.client.run(script(command("sleep 30"), says("x")), on_exit="abort", **play.new)
+    after: list[str] = []
+
+    async def leave() -> None:
+        with scope:
+            async with run:
+                pass
+            await anyio.lowlevel.checkpoint()
+            after.append("a cancellation takes effect")
+
+    scope = anyio.CancelScope()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(leave())
+        await leaving.wait()
+        task.cancel() if kind == "a task" else scope.cancel()
+        # Time to act on it, for as long as it takes.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        goes_on.set()
+    assert after == []
+    assert (await play.client.wait_run(run.run_id, timeout=WAIT)).state == ABORTED
 
 
 async def never(_: steps_pb2.Step) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from steprail.client import _messages as messages
 from steprail.client._attend import Attendant, Callables, Links
-from steprail.client._tasks import Tasks, shielded
+from steprail.client._tasks import Tasks, outlasting
 from steprail.errors import CallbackFailed, CallTimeout, ConnectionFailed, CursorInvalid, StepRailError
 from steprail.v1 import events_pb2, rules_pb2, runs_pb2, steps_pb2
 
@@ -86,7 +86,8 @@ class LiveRun:
         self._left = True
         try:
             if not self._ended.is_set() and self._on_exit != "detach":
-                await self._ask_for_end()
+                # Whoever is cancelled while it leaves, by the end of its program for one, still means what it said.
+                await outlasting(self._tasks.start(self._ask_for_end()))
         finally:
             await self._tasks.close()
 
@@ -249,9 +250,8 @@ class LiveRun:
 
     async def _ask_for_end(self) -> None:
         ask = self._client.stop_run if self._on_exit == "stop" else self._client.abort_run
-        with shielded():
-            try:
-                async with asyncio.timeout(_EXIT_SECONDS):
-                    await ask(self.run_id, "the client left")
-            except (StepRailError, TimeoutError) as error:
-                log.warning("run %s could not be asked to %s: %s", self.run_id, self._on_exit, error)
+        try:
+            async with asyncio.timeout(_EXIT_SECONDS):
+                await ask(self.run_id, "the client left")
+        except (StepRailError, TimeoutError) as error:
+            log.warning("run %s could not be asked to %s: %s", self.run_id, self._on_exit, error)

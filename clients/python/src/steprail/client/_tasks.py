@@ -64,6 +64,19 @@ def shielded() -> Iterator[None]:
         yield
 
 
+async def outlasting(task: asyncio.Task[None]) -> None:
+    """Wait for the end of a task of bounded length, also if the waiting one is cancelled, which takes effect then."""
+    cancellation: asyncio.CancelledError | None = None
+    with shielded():
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError as error:
+                cancellation = error
+    if cancellation is not None:
+        raise cancellation
+
+
 async def called(function: Callable[[Any], Any], argument: object) -> object:
     """Call a callable of the user: a coroutine function on the loop, any other one on a thread, so that it may block.
 
