@@ -26,7 +26,6 @@ from zlib import crc32
 
 import msgspec
 
-from steprail_daemon.core.model import Cost, Decision, Step, ToolCall, ToolResult, Usage, Verdict
 from steprail_daemon.core.records import Fact, Record, StepEnded
 from steprail_daemon.core.replay import summarise
 from steprail_daemon.journal.store import JournalUnusable
@@ -68,12 +67,54 @@ KNOWN_KINDS: Final[frozenset[str]] = frozenset(str(kind.__struct_config__.tag) f
 
 _FACTS: Final[frozenset[type]] = frozenset(get_args(Fact))
 
-#: Fields of what is an array since version 2, by their names. Version 1 left out an empty `missing` of a verdict.
+#: What is an array since version 2: the names of its fields in version 1, in the order of the array. They are what was
+#: written and do not change with the classes. A verdict that missed nothing did not say so.
+_VERDICT_OF_1: Final = ("rule_id", "kind", "outcome", "observed", "limit", "ratio", "message")
 _ARRAYS: Final = {
     frozenset(names): names
     for names in (
-        *[kind.__struct_fields__ for kind in (Step, ToolCall, ToolResult, Usage, Cost, Verdict, Decision)],
-        Verdict.__struct_fields__[:-1],
+        (
+            "number",
+            "step_id",
+            "text",
+            "thought",
+            "tool_calls",
+            "tool_results",
+            "finish_reason",
+            "finish_reason_raw",
+            "usage",
+            "cost",
+            "model",
+            "duration_ns",
+            "ended_at",
+            "boundary",
+        ),
+        ("call_id", "tool", "tool_kind", "title", "arguments_json"),
+        ("call_id", "outcome", "output", "error"),
+        (
+            "input_tokens",
+            "cached_input_tokens",
+            "cache_write_tokens",
+            "output_tokens",
+            "reasoning_tokens",
+            "complete",
+            "reported_total",
+        ),
+        ("micro_usd", "basis", "complete"),
+        _VERDICT_OF_1,
+        (*_VERDICT_OF_1, "missing"),
+        (
+            "action",
+            "source",
+            "rule_id",
+            "reason",
+            "identity",
+            "waited_ns",
+            "delivered",
+            "decided_at",
+            "guidance",
+            "model",
+        ),
     )
 }
 
