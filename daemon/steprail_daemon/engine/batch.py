@@ -17,7 +17,7 @@ from steprail_daemon.journal.store import Batch, RequestRow
 
 #: Bytes of facts that may be committed twice, as they are and in their events. Larger ones are committed once, and the
 #: agent waits for the encoding.
-TWICE = 32 * 1024
+MAX_EARLY_FACTS = 32 * 1024
 
 #: The facts of a batch, also those that are no events, and its events.
 Heard = tuple[list[Fact], list[PassiveEvent | Fact]]
@@ -59,6 +59,7 @@ class BatchBuilder:
         self._encoder = encoder
         self._kind_of = encoder.kinds
         self._codec = codec
+        # Looked up once, as this is on the way to every answer.
         self._encode_records = codec.encode_records
         self._at = 0
         self._run_id = ""
@@ -128,7 +129,7 @@ class BatchBuilder:
         """
         facts = self._facts
         records = self._encode_records(facts)
-        if not 0 < len(records) <= TWICE:
+        if not 0 < len(records) <= MAX_EARLY_FACTS:
             return None
         batch = Batch(
             session_no=self.session_no,

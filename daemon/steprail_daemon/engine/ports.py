@@ -88,7 +88,11 @@ class AgentProcess(ProgramProcess, Protocol):
         """Process id."""
 
     def write(self, data: bytes) -> None:
-        """Write to stdin without waiting; what does not fit is kept and written later."""
+        """Write to stdin without waiting; what does not fit is kept and written later.
+
+        Raises:
+            BufferError: too much would wait; nothing of `data` was taken.
+        """
 
     def close_stdin(self) -> None:
         """Give the agent an EOF."""

@@ -66,7 +66,8 @@ class AgentProcess:
         self._stdin = StdinWriter(loop, stdin, self._stdin_closed)
         #: Writes to stdin without waiting; what the pipe does not take is kept and written later. An agent that closed
         #: its stdin is no error here, its exit tells; `stdin_broken` notes it. `StdinOverflow` is raised if more than
-        #: 64 MiB would wait; then nothing of the data was taken.
+        #: 64 MiB would wait; then nothing of the data was taken. (The writer's own method, as it is on the way to every
+        #: answer.)
         self.write: Callable[[bytes], None] = self._stdin.write
         self._handlers = handlers
         self._on_stderr = on_stderr
