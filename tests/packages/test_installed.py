@@ -173,7 +173,7 @@ def test_stop_look_continue_runs(examples: Examples) -> None:
     done = examples.run("stop_look_continue", "Look around", "--agent", "scripted")
     assert (done.returncode, done.stderr) == (0, "")
     assert "stopped: Completed steps of the run: 1, limit 1." in done.stdout
-    assert "RUN_STATE_COMPLETED after 3 steps" in done.stdout
+    assert "RUN_STATE_COMPLETED after 2 steps" in done.stdout
 
 
 def test_review_steps_runs(examples: Examples) -> None:

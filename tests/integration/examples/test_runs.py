@@ -32,7 +32,7 @@ def test_a_run_is_stopped_looked_at_and_goes_on(examples: Examples) -> None:
         "  < notes.txt",
         "stopped: Completed steps of the run: 1, limit 1.",
     ]
-    assert done.stdout.splitlines()[4].startswith("RUN_STATE_COMPLETED after 3 steps: The workspace holds 1 file.")
+    assert done.stdout.splitlines()[4].startswith("RUN_STATE_COMPLETED after 2 steps: The workspace holds 1 file.")
 
 
 def test_the_agent_does_nothing_while_it_is_looked_at_and_then_what_it_is_told(examples: Examples) -> None:
