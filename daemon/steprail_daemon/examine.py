@@ -155,17 +155,19 @@ class _Programs:
     async def spawn(
         self, argv: tuple[str, ...], environment: Mapping[str, str], cwd: str, handlers: ProcessHandlers
     ) -> _Program:
-        process = await anyio.open_process(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=dict(environment),
-            start_new_session=True,
-        )
-        program = _Program(process, handlers)
-        self._tasks.start_soon(program.read)
+        # Cancelled in here, asyncio would kill the program but not what it started; `read` sees to both.
+        with anyio.CancelScope(shield=True):
+            process = await anyio.open_process(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=cwd,
+                env=dict(environment),
+                start_new_session=True,
+            )
+            program = _Program(process, handlers)
+            self._tasks.start_soon(program.read)
         return program
 
 
