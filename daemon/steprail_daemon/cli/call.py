@@ -62,7 +62,7 @@ def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]],
     """
     if named_address(address):
         return call(address, use)
-    loaded = load()
+    loaded = load(serves=False)
     found = own_address(loaded)
 
     async def do() -> T:
@@ -75,8 +75,12 @@ def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]],
 
 
 def _allow(root: Path | None, loaded: LoadedConfig) -> list[str]:
-    by_default = loaded.sources["server.workspace_roots"] == "default"
-    return ["--set", f"server.workspace_roots={root}"] if root is not None and by_default else []
+    if loaded.sources["server.workspace_roots"] != "default":
+        return []
+    if root is None and loaded.config.server.workspace_roots == ("/",):
+        # A daemon refuses to be started there; this one is only looked at.
+        root = loaded.state_directory
+    return ["--set", f"server.workspace_roots={root}"] if root is not None else []
 
 
 def run_async(do: Callable[[], Awaitable[T]]) -> T:

@@ -19,15 +19,19 @@ _LAST_PORT = 65535
 
 
 def load(
-    config: str | None = None, state_dir: str | None = None, settings: tuple[tuple[str, str], ...] = ()
+    config: str | None = None,
+    state_dir: str | None = None,
+    settings: tuple[tuple[str, str], ...] = (),
+    *,
+    serves: bool = True,
 ) -> LoadedConfig:
-    """Load the configuration.
+    """Load the configuration. `serves`: a daemon is to be started where this command was.
 
     Raises:
         ConfigProblem: with everything that is wrong with it.
     """
     try:
-        return load_config(dict(settings), os.environ, path=config, state_directory=state_dir)
+        return load_config(dict(settings), os.environ, path=config, state_directory=state_dir, serves=serves)
     except ConfigError as error:
         problems = "\n".join(f"  {problem}" for problem in error.problems)
         raise ConfigProblem(f"the configuration cannot be used:\n{problems}") from None
@@ -56,7 +60,7 @@ def _has_port(address: str) -> bool:
 
 def find_address(flag: str | None) -> str:
     """Give the address to use: the one that is named, else what the configuration gives."""
-    return named_address(flag) or own_address(load())
+    return named_address(flag) or own_address(load(serves=False))
 
 
 def own_address(loaded: LoadedConfig) -> str:

@@ -108,6 +108,7 @@ def load_config(
     path: str | Path | None = None,
     state_directory: str | Path | None = None,
     uid: int | None = None,
+    serves: bool = True,
 ) -> LoadedConfig:
     """Load the configuration.
 
@@ -117,6 +118,7 @@ def load_config(
         path: The file, from `--config`; None looks for one.
         state_directory: From `--state-dir`; None takes the default.
         uid: The user whose defaults apply; None is the process's effective one.
+        serves: Whether a daemon is to be started here; who only looks for one may do so in any directory.
 
     Raises:
         ConfigError: with everything that is wrong.
@@ -131,7 +133,7 @@ def load_config(
     _read_environment(environ, findings)
     _read_flags(flags, findings)
     loaded = _Builder(findings, environ, _varying_defaults(findings, environ, uid)).build()
-    config = _with_absolute_roots(loaded.config, loaded.sources, findings)
+    config = _with_absolute_roots(loaded.config, loaded.sources, findings, serves=serves)
     for key, message in [] if findings.problems else [*schema.conflicts(config), *access.conflicts(config)]:
         findings.problems.append(Problem(key, _unless_default(loaded.sources[key]), message))
     if findings.problems:
@@ -367,7 +369,7 @@ class _Builder:
         return [self._expanded(entry) for entry in value] if isinstance(value, list) else value
 
 
-def _with_absolute_roots(config: Config, sources: Mapping[str, str], findings: _Findings) -> Config:
+def _with_absolute_roots(config: Config, sources: Mapping[str, str], findings: _Findings, *, serves: bool) -> Config:
     """Resolve `workspace_roots` against the working directory.
 
     A default that comes to `/`, as under a supervisor that starts its services there, would open the whole machine: it
@@ -379,7 +381,10 @@ def _with_absolute_roots(config: Config, sources: Mapping[str, str], findings: _
     for written, root in zip(config.server.workspace_roots, roots, strict=True):
         if not root.is_dir():
             findings.problem(path, _unless_default(source), f"{written} is no directory; accepted: directories")
-        elif root == Path("/") and source == DEFAULT:
-            message = "the daemon is started in /, which would allow every directory; accepted: directories you name"
+        elif root == Path("/") and source == DEFAULT and serves:
+            message = (
+                "the daemon is started in /, which would allow every directory; start it in another one, or name "
+                "directories, as with --set server.workspace_roots=/srv/agents"
+            )
             findings.problem(path, "", message)
     return replace(config, server=replace(config.server, workspace_roots=tuple(map(str, roots))))

@@ -29,12 +29,13 @@ def state_directory(environ: Mapping[str, str], uid: int) -> Path:
 def default_listen(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
     """Give the addresses of a daemon that was told none; `$XDG_RUNTIME_DIR` is not expanded yet.
 
-    Where a login without a session manager left the variable unset, the directory that it would name is used if it is
-    there.
+    Where the variable is not set, as under `su` or cron and in containers, the directory that it would name is used if
+    it is there, else the state directory. The client looks at the same places.
     """
     if uid == ROOT:
         return ROOT_LISTEN
+    if environ.get("XDG_RUNTIME_DIR"):
+        return USER_LISTEN
     usual = Path(f"/run/user/{uid}")
-    if not environ.get("XDG_RUNTIME_DIR") and usual.is_dir():
-        return (f"unix:{usual}/steprail/steprail.sock",)
-    return USER_LISTEN
+    directory = usual / "steprail" if usual.is_dir() else state_directory(environ, uid)
+    return (f"unix:{directory}/steprail.sock",)

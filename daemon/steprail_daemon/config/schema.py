@@ -79,7 +79,10 @@ class Server:
         list(ROOT_LISTEN),
         "Addresses to serve on. A socket is made with mode 0600, its directory with 0700: who may connect is who may "
         "open the file. TCP needs identities that can prove themselves over it, and beyond loopback TLS too.",
-        default_words=f'["{USER_LISTEN[0]}"], as root ["{ROOT_LISTEN[0]}"]',
+        default_words=(
+            f'["{USER_LISTEN[0]}"], without that variable in /run/user/UID/steprail or else in the state directory; '
+            f'as root ["{ROOT_LISTEN[0]}"]'
+        ),
         sample=f'["{USER_LISTEN[0]}"]',
     )
     http: str = _key(

@@ -196,16 +196,25 @@ def test_a_default_root_of_the_whole_machine_has_to_be_written_down(
     with pytest.raises(ConfigError) as caught:
         load_config({}, loader.environ, path=loader.file, uid=USER)
     assert str(caught.value) == (
-        "server.workspace_roots: the daemon is started in /, which would allow every directory; accepted: directories "
-        "you name"
+        "server.workspace_roots: the daemon is started in /, which would allow every directory; start it in another "
+        "one, or name directories, as with --set server.workspace_roots=/srv/agents"
     )
+    assert load_config({}, loader.environ, path=loader.file, uid=USER, serves=False).config.server.listen
     loaded = load_config({"server.workspace_roots": "/"}, loader.environ, path=loader.file, uid=USER)
     assert loaded.config.server.workspace_roots == ("/",)
 
 
-def test_a_user_without_a_runtime_directory_is_told_what_is_missing(
-    loader: Loader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_without_a_runtime_directory_has_the_socket_in_the_state_directory(loader: Loader) -> None:
     loader.file.touch()
+    for environ, address in (
+        ({"STEPRAIL_STATE_DIR": "/state"}, "unix:/state/steprail.sock"),
+        ({"XDG_STATE_HOME": "/home/state"}, "unix:/home/state/steprail/steprail.sock"),
+    ):
+        loaded = load_config({}, environ, path=loader.file, uid=4_000_000_000)
+        assert loaded.config.server.listen == (address,)
+
+
+def test_a_variable_that_a_value_needs_is_told_where_it_is_missing(loader: Loader) -> None:
+    loader.file.write_text('version = 1\n[server]\nlisten = ["unix:$XDG_RUNTIME_DIR/s.sock"]\n')
     with pytest.raises(ConfigError, match=r"server\.listen: .* needs the variable XDG_RUNTIME_DIR, which is not set"):
         load_config({}, {}, path=loader.file, uid=4_000_000_000)

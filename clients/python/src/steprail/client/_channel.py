@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Awaitable, Callable
 from importlib import resources
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -48,8 +49,18 @@ def default_address() -> str:
     user = os.geteuid()
     if user == 0:
         return "unix:/run/steprail/steprail.sock"
-    directory = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}"
-    return f"unix:{directory}/steprail/steprail.sock"
+    return f"unix:{_socket_directory(user)}/steprail.sock"
+
+
+def _socket_directory(user: int) -> Path:
+    """Give where a daemon of this user has its socket: the same places as the daemon's own defaults."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}")
+    if os.environ.get("XDG_RUNTIME_DIR") or runtime.is_dir():
+        return runtime / "steprail"
+    state = os.environ.get("STEPRAIL_STATE_DIR")
+    if state:
+        return Path(state).absolute()
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().absolute() / "steprail"
 
 
 def open_channel(address: str, token: Callable[[], str] | None = None, tls: Tls | None = None) -> grpc.aio.Channel:
