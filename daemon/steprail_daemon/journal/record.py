@@ -167,13 +167,13 @@ def decode_records(data: bytes) -> list[Record]:
 
 
 def _with_arrays(value: Any) -> Any:
-    """Give what version 1 wrote as version 2 does. Names of fields tell the classes apart."""
+    """Give what version 1 wrote as version 2 does. Names of fields tell the classes apart; labels have any names."""
     if isinstance(value, list):
         return [_with_arrays(item) for item in value]
     if isinstance(value, dict):
         fields = _ARRAYS.get(frozenset(value))
         if fields is None:
-            return {name: _with_arrays(item) for name, item in value.items()}
+            return {name: item if name == "labels" else _with_arrays(item) for name, item in value.items()}
         return [_with_arrays(value[name]) for name in fields]
     return value
 

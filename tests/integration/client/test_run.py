@@ -12,7 +12,7 @@ from tests.framework.waiting import until
 from tests.integration.client.conftest import THREE_STEPS, Play, command, says, script
 
 from steprail.client import Allow, Decision, Deny, steps, tool
-from steprail.errors import CallbackFailed, FailedPrecondition, NotFound
+from steprail.errors import CallbackFailed, FailedPrecondition, InvalidArgument, NotFound
 from steprail.v1 import decisions_pb2, events_pb2, runs_pb2, steps_pb2
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.timeout(120)]
@@ -280,3 +280,14 @@ async def test_what_is_refused_raises_and_what_is_wrong_is_named(play: Play) -> 
         _ = play.client.run("go", on_exit="kill", **play.new)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="has not begun"):
         _ = play.client.run("go", **play.new).run_id
+
+
+async def test_a_session_that_was_made_for_a_run_which_is_refused_goes(play: Play) -> None:
+    before = [session.session_id for session in await play.client.list_sessions()]
+    with pytest.raises(InvalidArgument):
+        await play.client.run("", **play.new)
+    assert [session.session_id for session in await play.client.list_sessions()] == before
+    own = await play.client.create_session("scripted", str(play.workspace))
+    with pytest.raises(InvalidArgument):
+        await play.client.run("", session=own)
+    assert (await play.client.get_session(own.session_id)).session_id == own.session_id

@@ -55,6 +55,12 @@ def test_fields_and_the_time_to_wait_are_read() -> None:
     assert (error.fields, error.retry_after) == ({"cwd": "must be absolute"}, 1.5)
 
 
+def test_a_stream_that_the_other_side_cut_is_a_lost_connection() -> None:
+    error = from_rpc(rpc_error(grpc.StatusCode.CANCELLED, "CANCELLED"), ADDRESS)
+
+    assert isinstance(error, errors.ConnectionFailed)
+
+
 def test_nobody_at_the_address_is_told_with_what_to_do() -> None:
     error = from_rpc(rpc_error(grpc.StatusCode.UNAVAILABLE, "connection refused"), ADDRESS)
 

@@ -321,3 +321,15 @@ def test_a_record_with_a_value_of_another_version_is_an_error(record: object) ->
 def test_bytes_that_are_no_messagepack_are_corrupt_even_with_a_right_checksum() -> None:
     with pytest.raises(RecordCorruptError, match="MessagePack"):
         decode_records(encoded(b"\xc1"))
+
+
+@pytest.mark.parametrize("names", [("micro_usd", "basis", "complete"), ("call_id", "outcome", "output", "error")])
+def test_labels_that_version_1_wrote_are_labels_whatever_their_names(names: tuple[str, ...]) -> None:
+    labels = dict.fromkeys(names, "x")
+    (limited,) = [msgspec.to_builtins(record) for record in ALL if isinstance(record, RunCreated)]
+    limited["spec"]["labels"] = labels
+    records = [{"type": "session_updated", "labels": labels}, limited]
+    updated, created = decode_records(encoded(msgspec.msgpack.encode(records), version=1))
+    assert updated == SessionUpdated(labels=labels)
+    assert isinstance(created, RunCreated)
+    assert created.spec.labels == labels

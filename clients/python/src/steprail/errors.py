@@ -237,7 +237,8 @@ def from_rpc(error: RpcError | grpc.RpcError, address: str) -> StepRailError:
     """Give the error of this client for one of gRPC's."""
     refusal = _refusal(error)
     if not refusal.reason:
-        if refusal.code is grpc.StatusCode.UNAVAILABLE:
+        # A daemon that is killed may cut a stream as if it had been cancelled; who cancels here gets no error of gRPC.
+        if refusal.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             return ConnectionFailed(address, refusal.message)
         if refusal.code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return CallTimeout(f"the daemon at {address} did not answer in time")

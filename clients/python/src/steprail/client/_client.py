@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,7 +23,10 @@ from steprail.client._live import LiveRun, OnExit
 from steprail.client._runs import RunCalls
 from steprail.client._sessions import SessionCalls
 from steprail.client._streams import StreamCalls
+from steprail.errors import Refused, StepRailError
 from steprail.v1 import admin_pb2, agents_pb2, budgets_pb2, decisions_pb2, rules_pb2, runs_pb2, sessions_pb2
+
+log = logging.getLogger("steprail.client")
 
 
 class Client(RunCalls, AnswerCalls, StreamCalls, SessionCalls):
@@ -166,7 +170,7 @@ class Client(RunCalls, AnswerCalls, StreamCalls, SessionCalls):
         """Give a run to wait for, or to use with `async with`; see `LiveRun`.
 
         It is on a `session`, or on a new one of an `agent` in a directory `cwd`, by default this process's. A session
-        that it makes stays, so that the run can be continued.
+        that it makes stays, so that the run can be continued; if the run is refused, it goes.
 
         `decide` is called with each completed `Step` where nothing else stops: True goes on, False stops, a text goes
         on with that guidance, and a `Decision` says all of it. `decider` has the settings beside: timeout, and what
@@ -205,11 +209,23 @@ class Client(RunCalls, AnswerCalls, StreamCalls, SessionCalls):
 
         async def begin() -> runs_pb2.Run:
             if agent:
-                made = await self.create_session(agent, directory)
-                request.session_id = made.session_id
-            return await self._begin(request)
+                request.session_id = (await self.create_session(agent, directory)).session_id
+            try:
+                return await self._begin(request)
+            except Refused:
+                if agent:
+                    await self._discard(request.session_id)
+                raise
 
         return LiveRun(self, self._links, begin, callables, on_exit)
+
+    async def _discard(self, session_id: str) -> None:
+        """Remove a session on which no run began: its agent would stay, and nobody else knows of it."""
+        try:
+            await self.close_session(session_id)
+            await self.delete_session(session_id)
+        except StepRailError as error:
+            log.warning("session %s, on which no run began, could not be removed: %s", session_id, error)
 
     def follow(
         self,

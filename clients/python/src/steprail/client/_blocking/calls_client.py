@@ -90,7 +90,7 @@ class SyncClientCalls(Blocking[Client]):
         """Give a run to wait for, or to use with `with`; see `LiveRun`.
 
         It is on a `session`, or on a new one of an `agent` in a directory `cwd`, by default this process's. A session
-        that it makes stays, so that the run can be continued.
+        that it makes stays, so that the run can be continued; if the run is refused, it goes.
 
         `decide` is called with each completed `Step` where nothing else stops: True goes on, False stops, a text goes
         on with that guidance, and a `Decision` says all of it. `decider` has the settings beside: timeout, and what
