@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 from tests.framework.daemon import Daemon
-from tests.framework.examples import LIMIT, Examples, script
+from tests.framework.examples import LIMIT, Examples, StreamServer, script
+from tests.framework.gates import Gate, gate
 from tests.framework.waiting import until
 
 from steprail.client import Client
@@ -21,10 +22,21 @@ pytestmark = pytest.mark.anyio
 
 LOOKS = {"list_tree": {"path": "."}}
 TWO_STEPS = script({"text": "a", "calls": [LOOKS]}, {"text": "b", "calls": [LOOKS]}, {"text": "done"})
-#: The second reply takes a while: time to leave in.
-SLOW = script({"text": "a", "calls": [LOOKS]}, {"text": "b", "delay": 2, "calls": [LOOKS]}, {"text": "done"})
-#: Likewise, but it never comes.
+#: The second reply never comes.
 HANGS = script({"text": "a", "calls": [LOOKS]}, {"text": "b", "hang": True})
+
+
+def held(gate: Gate) -> str:
+    """Give a prompt whose second step waits at a gate."""
+    waits = {"run_command": {"command": gate.command}}
+    return script({"text": "a", "calls": [LOOKS]}, {"text": "b", "calls": [waits]}, {"text": "done"})
+
+
+def is_free(server: StreamServer) -> bool:
+    """Whether a place for a stream is free: who is given one hears that no run begins with so little."""
+    answer = server.post({"prompt": ""})
+    answer.leave()
+    return answer.status == 400
 
 
 async def ended(daemon: Daemon, run_id: str) -> runs_pb2.Run:
@@ -69,10 +81,16 @@ LEAVING = {
 async def test_a_run_whose_reader_leaves_ends_as_was_said(
     options: tuple[str, ...], daemon: Daemon, examples: Examples
 ) -> None:
-    with examples.serving("--agent", "scripted", *options) as server:
-        answer = server.post({"prompt": SLOW})
+    with (
+        gate(examples.cwd / "gate") as second_step,
+        examples.serving("--agent", "scripted", "--streams", "1", *options) as server,
+    ):
+        answer = server.post({"prompt": held(second_step)})
         run_id = answer.until("step_end")["run_id"]
         answer.leave()
+        # The place of a reader who left is free once the daemon was told what becomes of the run.
+        await until(lambda: is_free(server))
+        second_step.let()
         run = await ended(daemon, run_id)
     assert (run.state, run.step_count) == LEAVING[options]
 
@@ -81,12 +99,13 @@ async def test_a_run_whose_reader_leaves_ends_as_was_said(
 async def test_a_service_that_is_ended_stops_what_it_streams(
     number: signal.Signals, daemon: Daemon, examples: Examples
 ) -> None:
-    with examples.serving("--agent", "scripted") as server:
-        run_id = server.post({"prompt": SLOW}).until("step_end")["run_id"]
+    with gate(examples.cwd / "gate") as second_step, examples.serving("--agent", "scripted") as server:
+        run_id = server.post({"prompt": held(second_step)}).until("step_end")["run_id"]
         server.process.send_signal(number)
         assert server.process.communicate(timeout=LIMIT) == ("", "")
         assert server.process.returncode == 0
-    assert (await ended(daemon, run_id)).state == events_pb2.RUN_STATE_STOPPED
+        second_step.let()
+        assert (await ended(daemon, run_id)).state == events_pb2.RUN_STATE_STOPPED
 
 
 async def test_no_more_streams_than_were_said_are_open_and_a_place_that_is_left_is_free(examples: Examples) -> None:
