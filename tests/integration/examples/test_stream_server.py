@@ -18,7 +18,7 @@ from tests.framework.waiting import until
 from steprail.client import Client
 from steprail.v1 import events_pb2, runs_pb2
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 LOOKS = {"list_tree": {"path": "."}}
 TWO_STEPS = script({"text": "a", "calls": [LOOKS]}, {"text": "b", "calls": [LOOKS]}, {"text": "done"})
