@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 from pathlib import Path
@@ -164,9 +165,10 @@ async def test_a_port_that_is_taken_is_one_sentence(examples: Examples) -> None:
 def hurried(examples: Examples, tmp_path: Path) -> Examples:
     """The same example with other bounds: seconds to read a request, to write an event, and between signs of life."""
     text = (examples.source / "stream_server.py").read_text()
-    bounds = "REQUEST_BYTES, READ_SECONDS, WRITE_SECONDS, PING_SECONDS = 65536, 10, 30, 15"
-    assert text.count(bounds) == 1
-    (tmp_path / "stream_server.py").write_text(text.replace(bounds, bounds.replace("10, 30, 15", "0.5, 1, 0.2")))
+    for name, seconds in (("READ_SECONDS", "0.5"), ("WRITE_SECONDS", "1"), ("PING_SECONDS", "0.2")):
+        text, found = re.subn(rf"^{name} = \d+", f"{name} = {seconds}", text, flags=re.MULTILINE)
+        assert found == 1
+    (tmp_path / "stream_server.py").write_text(text)
     return Examples(examples.python, examples.environment, examples.cwd, tmp_path)
 
 
