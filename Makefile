@@ -32,8 +32,8 @@ docs: $(SETUP) ## Write the pages that are generated, and the table of agents in
 picture: $(SETUP) ## Record the demonstration in a terminal and draw it: docs/picture.svg.
 	$(BIN)/python scripts/picture.py docs/picture.svg
 
-release-protos: $(SETUP) ## At a release: write its image of the protos, which later ones must not break.
-	$(BIN)/python scripts/released.py
+release-protos: $(SETUP) ## At a release: write its image of the protos, which later ones must not break. REWRITE=1: anew.
+	$(BIN)/python scripts/released.py $(if $(REWRITE),--rewrite)
 
 check: $(SETUP) $(PROTO) ## Lint, format, types, import contracts, protos, fresh generated code.
 	$(BIN)/ruff check

@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import settings
@@ -18,3 +19,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 def anyio_backend() -> str:
     """asyncio alone, since grpc.aio runs on no other loop; of the session, so that fixtures may outlive a test."""
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def one_loop() -> AsyncIterator[None]:
+    """Keep one event loop for a file: gRPC tells a loop that was closed of calls that were left (grpc/grpc#42357)."""
+    yield  # noqa: PT022 - as long as this has not ended, the loop lives

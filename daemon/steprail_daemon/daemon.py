@@ -55,6 +55,7 @@ from steprail_daemon.journal.store import JournalError, JournalUnusable, Store
 from steprail_daemon.journal.verify import Report, verify
 from steprail_daemon.observability.logging import configure_logging
 from steprail_daemon.observability.watch import Observatory
+from steprail_daemon.parent.wire import CONTROL_OPTION
 from steprail_daemon.reload import Reload
 from steprail_daemon.service.kinds import KIND_NAMES
 from steprail_daemon.service.server import ApiServer
@@ -136,7 +137,7 @@ def _read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--config", default=None, help="configuration file")
     parser.add_argument("--state-dir", required=True, help="directory of journal and homes")
     parser.add_argument("--set", action=_SetFlag, metavar="KEY=VALUE", help="overrides a key of the configuration")
-    parser.add_argument("--control-fd", type=int, required=True, help="socket to the parent process")
+    parser.add_argument(CONTROL_OPTION, type=int, required=True, help="socket to the parent process")
     return parser.parse_args(arguments)
 
 

@@ -40,8 +40,10 @@ class Batch:
     """The runs of one command line. `left` is the money that no run has, `lent` what is set aside for some."""
 
     def __init__(self, client: Client, options: argparse.Namespace) -> None:
-        self.client, self.options = client, options
-        self.left, self.lent = round(options.total * MICRO), 0
+        self.client = client
+        self.options = options
+        self.left = round(options.total * MICRO)
+        self.lent = 0
         self.settled = asyncio.Condition()
         self.places = asyncio.Semaphore(options.at_once)
 
@@ -51,31 +53,40 @@ class Batch:
             async with self.settled:
                 await self.settled.wait_for(lambda: self.left > 0 or not self.lent)
                 limit = max(0, min(round(self.options.each * MICRO), self.left))
-                self.left, self.lent = self.left - limit, self.lent + limit
+                self.left -= limit
+                self.lent += limit
             try:
                 if limit:
                     await self.run(row, limit)
             except StepRailError as error:
-                row.outcome, row.note = "failed", str(error)
+                row.outcome = "failed"
+                row.note = str(error)
             finally:
+                spent = limit if row.cost is None else row.cost
                 async with self.settled:
                     self.lent -= limit
-                    self.left += limit - (limit if row.cost is None else row.cost)
+                    self.left += limit - spent
                     self.settled.notify_all()
 
     async def run(self, row: Row, micro_usd: int) -> None:
         """Run and write down what came of it. The session is closed, so that its process does not stay."""
-        options, rule = self.options, cost(micro_usd)
-        rule.on_unknown = rules_pb2.OnUnknown.Value(f"ON_UNKNOWN_{options.unknown_cost.upper()}")
-        session = await self.client.create_session(options.agent, str(row.directory.absolute()))
+        rule = cost(micro_usd)
+        rule.on_unknown = rules_pb2.OnUnknown.Value(f"ON_UNKNOWN_{self.options.unknown_cost.upper()}")
+        session = await self.client.create_session(self.options.agent, str(row.directory.absolute()))
         row.cost = None  # from here on it may cost something
         try:
             run = await self.client.run(
-                options.prompt, session=session, stop_when=[rule], permissions=lambda _: options.allow, on_exit="abort"
+                self.options.prompt,
+                session=session,
+                stop_when=[rule],
+                permissions=lambda _: self.options.allow,
+                on_exit="abort",
             )
             row.outcome = events_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
-            row.steps, row.note = run.step_count, run.failure.message or run.stop_reason.reason or run.text
-            row.cost = run.cost.micro_usd if run.cost.HasField("micro_usd") and run.cost.complete else None
+            row.steps = run.step_count
+            row.note = run.failure.message or run.stop_reason.reason or run.text
+            if run.cost.HasField("micro_usd") and run.cost.complete:
+                row.cost = run.cost.micro_usd
         finally:
             await self.client.close_session(session.session_id, force=True)
 
@@ -84,7 +95,8 @@ async def main(options: argparse.Namespace) -> int:
     """Run in each directory and print a table; gives the exit status."""
     rows = [Row(directory) for directory in options.directories]
     async with Client(options.address) as client:
-        if options.agent not in (agents := [agent.name for agent in await client.list_agents()]):
+        agents = [agent.name for agent in await client.list_agents()]
+        if options.agent not in agents:
             sys.exit(f"batch: the daemon has no agent {options.agent!r}; it has: {', '.join(agents)}")
         batch = Batch(client.with_options(retry=Retry(attempts=5)), options)
         async with asyncio.TaskGroup() as group:
@@ -97,7 +109,8 @@ async def main(options: argparse.Namespace) -> int:
     return 0 if all(row.outcome == "completed" for row in rows) else 1
 
 
-if __name__ == "__main__":
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Give one task to an agent in many directories.")
     parser.add_argument("prompt", help="what the agent is to do in each directory")
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="a directory to do it in")
@@ -107,13 +120,17 @@ if __name__ == "__main__":
     parser.add_argument("--unknown-cost", choices=["stop", "ignore"], default="stop", help="(default: stop)")
     parser.add_argument("--agent", default="claude", help="an agent of the daemon's configuration (default: claude)")
     parser.add_argument("--address", help="where the daemon listens (default: $STEPRAIL_ADDRESS, or its usual socket)")
-    parser.add_argument("--allow", action="store_true", help="allow what the agents ask leave for; else it is denied")
+    parser.add_argument("--allow", action="store_true", help="allow what the agents ask permission for; else deny it")
     given = parser.parse_args()
     for name in ("each", "total", "at_once"):
         if not 1 / MICRO <= getattr(given, name) < float("inf"):
             parser.error(f"--{name.replace('_', '-')} is {getattr(given, name)}; accepted is a number above 0")
+    return given
+
+
+if __name__ == "__main__":
     try:
-        sys.exit(asyncio.run(main(given)))
+        sys.exit(asyncio.run(main(arguments())))
     except StepRailError as error:
         sys.exit(f"batch: {error}")
     except KeyboardInterrupt:

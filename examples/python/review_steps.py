@@ -4,7 +4,7 @@
     python review_steps.py "Fix the failing test" --agent scripted --cwd some/directory
 
 After each step you say yes, no, or, where the agent can take it, something that its model is told with the next step.
-What the agent asks leave for, and its questions, are put to you too. If you do not answer within the daemon's time
+What the agent asks permission for, and its questions, are put to you too. If you do not answer within the daemon's time
 (`limits.decision_timeout`, ten minutes by default) the run stops; so it does on Ctrl-C. Without a terminal each answer
 is no, and it stops after the first step; `--answer` answers without asking.
 Exit status: 0 if the run completed, 10 if it was stopped, 1 if it failed.
@@ -22,6 +22,7 @@ from steprail.client import Client
 from steprail.v1 import decisions_pb2, errors_pb2, events_pb2, steps_pb2
 
 ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
+STATUS = {events_pb2.RUN_STATE_COMPLETED: 0, events_pb2.RUN_STATE_STOPPED: 10}
 
 
 class Reviewer:
@@ -59,9 +60,10 @@ class Reviewer:
         """Show something and give the answer to it. The end of what is typed is a no."""
         async with self.turn:
             print(f"\n{printable(about)}")
+            accepted = "y, n or a text" if texts else "y or n"
             answer = self.always or ""
             while answer.lower() not in ANSWERS and not (answer and texts):
-                answer = await typed(f"{question} ({'y, n or a text' if texts else 'y or n'}) ")
+                answer = await typed(f"{question} ({accepted}) ")
             return ANSWERS.get(answer.lower(), answer)
 
     async def whole(self, text: errors_pb2.Text) -> str:
@@ -72,11 +74,13 @@ class Reviewer:
 async def typed(question: str) -> str:
     """Give the line that is typed. Cancelled, it no longer waits for one, as `input` on a thread would."""
     print(question, end="", flush=True)
-    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
     loop.add_reader(sys.stdin, readable.set)
     try:
         await readable.wait()
-        return (os.read(sys.stdin.fileno(), 4096) or b"no").decode(errors="replace").strip()
+        line = os.read(sys.stdin.fileno(), 4096)
+        return line.decode(errors="replace").strip() if line else "no"
     finally:
         loop.remove_reader(sys.stdin)
 
@@ -89,8 +93,12 @@ def printable(text: str) -> str:
 async def main(options: argparse.Namespace) -> int:
     """Run with a reviewer; gives the exit status."""
     async with Client(options.address) as client:
-        guides = any(a.capabilities.guidance for a in await client.list_agents() if a.name == options.agent)
-        reviewer = Reviewer(client, options.answer or (None if sys.stdin.isatty() else "no"), guides)
+        agents = {agent.name: agent for agent in await client.list_agents()}
+        guides = options.agent in agents and agents[options.agent].capabilities.guidance
+        always = options.answer
+        if not always and not sys.stdin.isatty():
+            always = "no"
+        reviewer = Reviewer(client, always, guides)
         run = await client.run(
             options.prompt,
             agent=options.agent,
@@ -102,18 +110,23 @@ async def main(options: argparse.Namespace) -> int:
         )
     why = run.failure.message or run.stop_reason.reason or run.text
     print(printable(f"\n{events_pb2.RunState.Name(run.state)} after {run.step_count} steps: {why}"))
-    return {events_pb2.RUN_STATE_COMPLETED: 0, events_pb2.RUN_STATE_STOPPED: 10}.get(run.state, 1)
+    return STATUS.get(run.state, 1)
 
 
-if __name__ == "__main__":
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Let a person review each step of a run.")
     parser.add_argument("prompt", help="what the agent is to do")
     parser.add_argument("--answer", choices=["yes", "no"], help="answer so, without asking")
     parser.add_argument("--agent", default="claude", help="an agent of the daemon's configuration (default: claude)")
     parser.add_argument("--cwd", default=".", help="directory that the agent works in (default: this one)")
     parser.add_argument("--address", help="where the daemon listens (default: $STEPRAIL_ADDRESS, or its usual socket)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
     try:
-        sys.exit(asyncio.run(main(parser.parse_args())))
+        sys.exit(asyncio.run(main(arguments())))
     except StepRailError as error:
         sys.exit(f"review_steps: {error}")
     except KeyboardInterrupt:

@@ -72,7 +72,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--agent", default="claude", help="an agent of the daemon's configuration (default: claude)")
     parser.add_argument("--cwd", default=".", help="directory that the agent works in (default: this one)")
     parser.add_argument("--address", help="where the daemon listens (default: $STEPRAIL_ADDRESS, or its usual socket)")
-    parser.add_argument("--allow", action="store_true", help="allow what the agent asks leave for; else it is denied")
+    parser.add_argument("--allow", action="store_true", help="allow what the agent asks permission for; else deny it")
     return parser.parse_args()
 
 

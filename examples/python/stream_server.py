@@ -23,7 +23,10 @@ from steprail import InvalidArgument, StepRailError
 from steprail.client import Client, LiveRun
 from steprail.plain import to_plain
 
-REQUEST_BYTES, READ_SECONDS, WRITE_SECONDS, PING_SECONDS = 65536, 10, 30, 15
+REQUEST_BYTES = 65536  # a request's body may have
+READ_SECONDS = 10  # within which a request has to be there
+WRITE_SECONDS = 30  # after which a reader that takes nothing is one that left
+PING_SECONDS = 15  # between signs of life, where there is no event
 HEAD = "HTTP/1.1 {}\r\nContent-Type: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
 
 
@@ -31,12 +34,14 @@ async def read_prompt(reader: StreamReader) -> str:
     """Give the prompt of a request; a ValueError says why it is refused."""
     async with asyncio.timeout(READ_SECONDS):
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        fields = [line.partition(":") for line in lines]
+        headers = {name.lower(): value.strip() for name, _, value in fields}
         # A page of another site can make a browser send requests here, but not with our name and this type.
         ours = headers.get("host", "").partition(":")[0] in {"localhost", "127.0.0.1"}
         if not (first.startswith("POST /runs ") and ours and headers.get("content-type") == "application/json"):
             raise ValueError("accepted is POST /runs, to localhost or 127.0.0.1, of type application/json")
-        if not 0 <= (size := int(headers.get("content-length", 0))) <= REQUEST_BYTES:
+        size = int(headers.get("content-length", 0))
+        if not 0 <= size <= REQUEST_BYTES:
             raise ValueError(f"a body may have {REQUEST_BYTES} bytes")
         match json.loads(await reader.readexactly(size)):
             case {"prompt": str(prompt)}:
@@ -67,8 +72,11 @@ async def stream(run: LiveRun, reader: StreamReader, writer: StreamWriter) -> No
     writer.write(HEAD.format("200 OK", "text/event-stream").encode())
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(send()), group.create_task(left())]
-        while not (await asyncio.wait(tasks, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED))[0]:
-            writer.write(b": still here\n\n")
+        done: set[asyncio.Task[None]] = set()
+        while not done:
+            done, _ = await asyncio.wait(tasks, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                writer.write(b": still here\n\n")
         for task in tasks:
             task.cancel()
 
@@ -76,7 +84,12 @@ async def stream(run: LiveRun, reader: StreamReader, writer: StreamWriter) -> No
 async def main(options: argparse.Namespace) -> None:
     """Serve until it is cancelled; open streams then end as if their readers had left."""
     places = asyncio.Semaphore(max(1, options.streams))
-    settings = {"agent": options.agent, "cwd": options.cwd, "on_exit": options.on_disconnect}
+    settings = {
+        "agent": options.agent,
+        "cwd": options.cwd,
+        "permissions": lambda _: options.allow,
+        "on_exit": options.on_disconnect,
+    }
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError, EOFError):  # it left, or is too slow
@@ -84,27 +97,30 @@ async def main(options: argparse.Namespace) -> None:
                 prompt = await read_prompt(reader)
                 if places.locked():
                     raise StepRailError("no more streams are served at one time")
-                async with places, client.run(prompt, permissions=lambda _: options.allow, **settings) as run:
+                async with places, client.run(prompt, **settings) as run:
                     await stream(run, reader, writer)
             except (StepRailError, ValueError, RecursionError, asyncio.LimitOverrunError) as error:
                 ours = isinstance(error, StepRailError) and not isinstance(error, InvalidArgument)
                 status = "503 Service Unavailable" if ours else "400 Bad Request"
-                answer = HEAD.format(status, "application/json") + json.dumps({"error": str(error)})
-                writer.write(f"{answer}\n".encode())
+                body = json.dumps({"error": str(error)})
+                writer.write(f"{HEAD.format(status, 'application/json')}{body}\n".encode())
 
     async with Client(options.address) as client:
-        if options.agent not in (agents := [agent.name for agent in await client.list_agents()]):
+        agents = [agent.name for agent in await client.list_agents()]
+        if options.agent not in agents:
             sys.exit(f"stream_server: the daemon has no agent {options.agent!r}; it has: {', '.join(agents)}")
         group = asyncio.TaskGroup()
         server = await asyncio.start_server(lambda *ends: group.create_task(serve(*ends)), "127.0.0.1", options.port)
-        print(f"listening on http://127.0.0.1:{server.sockets[0].getsockname()[1]}/runs", flush=True)
+        port = server.sockets[0].getsockname()[1]
+        print(f"listening on http://127.0.0.1:{port}/runs", flush=True)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
         async with group:
             with contextlib.closing(server):
                 await asyncio.Future()
 
 
-if __name__ == "__main__":
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Stream runs as server-sent events.")
     parser.add_argument("--on-disconnect", choices=["stop", "abort", "detach"], default="stop", help="(default: stop)")
     parser.add_argument("--streams", type=int, default=16, metavar="N", help="at one time, 1 or more (default: 16)")
@@ -112,9 +128,13 @@ if __name__ == "__main__":
     parser.add_argument("--agent", default="claude", help="an agent of the daemon's configuration (default: claude)")
     parser.add_argument("--cwd", default=".", help="directory that the agent works in (default: this one)")
     parser.add_argument("--address", help="where the daemon listens (default: $STEPRAIL_ADDRESS, or its usual socket)")
-    parser.add_argument("--allow", action="store_true", help="allow what the agent asks leave for; else it is denied")
+    parser.add_argument("--allow", action="store_true", help="allow what the agent asks permission for; else deny it")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(main(parser.parse_args()))
+            asyncio.run(main(arguments()))
     except (StepRailError, OSError, OverflowError) as error:
         sys.exit(f"stream_server: {error}")

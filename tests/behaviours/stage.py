@@ -14,12 +14,11 @@ import anyio
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 from prometheus_client.parser import text_string_to_metric_families
-from tests.framework.daemon import Daemon, short_directory
+from tests.framework.daemon import FAKE_CLAUDE, Daemon, short_directory
 from tests.framework.metrics import get, samples
 
 from steprail.client import Client
 from steprail.v1 import decisions_pb2, events_pb2, runs_pb2, runs_pb2_grpc, sessions_pb2_grpc
-from steprail_daemon.testing import fake_claude
 
 QUEUED, RUNNING = events_pb2.RUN_STATE_QUEUED, events_pb2.RUN_STATE_RUNNING
 AWAITING_DECISION = events_pb2.RUN_STATE_AWAITING_DECISION
@@ -32,7 +31,6 @@ TERMINAL = frozenset({COMPLETED, STOPPED, ABORTED, FAILED})
 CONTINUE, STOP = decisions_pb2.DECISION_ACTION_CONTINUE, decisions_pb2.DECISION_ACTION_STOP
 STEPS_ONLY = runs_pb2.CONTROL_EVENTS_STEPS
 
-FAKE_CLAUDE = [sys.executable, "-S", "-E", str(Path(fake_claude.__file__))]
 SCRIPTED = [sys.executable, "-m", "steprail_scripted"]
 RECORDER = [sys.executable, "-S", "-E", str(Path(__file__).with_name("recorder.py"))]
 #: File in its workspace that gets the input of an agent that is recorded.

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,8 +19,11 @@ import grpc
 from tests.framework.liveness import wait_gone
 
 from steprail.v1 import agents_pb2, agents_pb2_grpc
+from steprail_daemon.testing import fake_claude
 
 STEPRAIL = str(Path(sys.executable).parent / "steprail")
+#: What starts the stand-in for Claude Code.
+FAKE_CLAUDE = [sys.executable, "-S", "-E", str(Path(fake_claude.__file__))]
 START_SECONDS = 30.0
 END_SECONDS = 30.0
 #: Within which nothing of a killed worker may be left.
@@ -33,7 +36,7 @@ class Daemon:
     def __init__(
         self,
         root: Path,
-        command: list[str],
+        command: Sequence[str],
         *,
         environment: Mapping[str, str] | None = None,
         permission_mode: str = "bypass",
@@ -186,3 +189,22 @@ def short_directory() -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def running_daemon(
+    command: Sequence[str] = FAKE_CLAUDE,
+    *,
+    permission_mode: str = "bypass",
+    settings: str = "",
+    program: str = STEPRAIL,
+) -> Iterator[Daemon]:
+    """Run a daemon in a directory of its own: within, it answers, and afterwards it ends as it should."""
+    with short_directory() as directory:
+        daemon = Daemon(directory, command, permission_mode=permission_mode, settings=settings, program=program)
+        try:
+            anyio.run(daemon.start)
+            yield daemon
+        finally:
+            status = daemon.stop()
+        assert status == 0, daemon.log.read_text()

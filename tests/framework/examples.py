@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import pty
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+
+from tests.framework.terminal import Screen, on_a_terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = sorted(path.stem for path in (ROOT / "examples" / "python").glob("*.py"))
@@ -45,25 +46,9 @@ class Examples:
             check=False,
         )
 
-    @contextlib.contextmanager
-    def on_a_terminal(self, name: str, *arguments: str) -> Iterator[Screen]:
+    def on_a_terminal(self, name: str, *arguments: str) -> AbstractContextManager[Screen]:
         """Run one as the foreground of a terminal of its own."""
-        master, slave = pty.openpty()
-        process = subprocess.Popen(
-            ["setsid", "--ctty", "--wait", *self._command(name, *arguments)],
-            env=self.environment,
-            cwd=self.cwd,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-        )
-        os.close(slave)
-        try:
-            yield Screen(process, master)
-        finally:
-            os.close(master)
-            process.kill()
-            process.wait(LIMIT)
+        return on_a_terminal(self._command(name, *arguments), environment=self.environment, cwd=self.cwd)
 
     @contextlib.contextmanager
     def serving(self, *arguments: str) -> Iterator[StreamServer]:
@@ -95,39 +80,6 @@ class Examples:
 
     def _command(self, name: str, *arguments: str) -> list[str]:
         return [self.python, str(self.source / f"{name}.py"), *arguments]
-
-
-class Screen:
-    """A program on a terminal of its own."""
-
-    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
-        self._process = process
-        self._master = master
-        self._seen = ""
-
-    def until(self, text: str) -> str:
-        """Give what comes up to a text, and with it. The test's own timeout is the bound."""
-        while text not in self._seen:
-            block = self._block()
-            assert block, f"{text!r} did not come: {self._seen}"
-            self._seen += block
-        before, found, self._seen = self._seen.partition(text)
-        return before + found
-
-    def type(self, text: str) -> None:
-        """Type something."""
-        os.write(self._master, text.encode())
-
-    def end(self) -> tuple[int, str]:
-        """Give the status, and what came last."""
-        while block := self._block():
-            self._seen += block
-        return self._process.wait(LIMIT), self._seen
-
-    def _block(self) -> str:
-        with contextlib.suppress(OSError):  # Linux reports the closed other side of a terminal as EIO
-            return os.read(self._master, 65536).decode(errors="replace")
-        return ""
 
 
 class StreamServer:

@@ -14,7 +14,7 @@ import pytest
 from tests.framework.pythons import found
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Seconds that pip may take for one thing, with a slow mirror.
+#: Seconds that pip may take for one thing, with a slow network.
 PIP_SECONDS = 240
 SECONDS = 60
 

@@ -12,10 +12,9 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import pytest
 from packaging.requirements import Requirement
-from tests.framework.daemon import Daemon, short_directory
+from tests.framework.daemon import Daemon, running_daemon
 from tests.framework.examples import Examples, script
 from tests.packages.conftest import ROOT, Built, Installed
 
@@ -137,14 +136,9 @@ def test_the_demonstration_runs(daemon_side: Installed) -> None:
 
 @pytest.fixture(scope="module")
 def daemon(daemon_side: Installed) -> Iterator[Daemon]:
-    with short_directory() as directory:
-        settings = '[agents.scripted]\ndriver = "scripted"\nhome = "isolated"\npermission_mode = "bypass"\n'
-        made = Daemon(directory, ["true"], settings=settings, program=str(daemon_side.bin / "steprail"))
-        anyio.run(made.start)
-        try:
-            yield made
-        finally:
-            assert made.stop() == 0
+    settings = '[agents.scripted]\ndriver = "scripted"\nhome = "isolated"\npermission_mode = "bypass"\n'
+    with running_daemon(["true"], settings=settings, program=str(daemon_side.bin / "steprail")) as made:
+        yield made
 
 
 @pytest.fixture

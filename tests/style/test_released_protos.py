@@ -1,5 +1,6 @@
 """What was released of the API stays: breaking changes are found and named, and the images are what they should be."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
+from scripts import released
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = sorted((ROOT / "protos" / "released").glob("*.binpb"))
@@ -21,6 +23,9 @@ class Tree:
         self.protos = root / "protos"
         self.released = self.protos / "released"
         shutil.copytree(ROOT / "protos", self.protos)
+        # No repository but one that is made here, and nobody's settings.
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        self.environment |= {"GIT_CEILING_DIRECTORIES": str(root.parent), "GIT_CONFIG_GLOBAL": os.devnull}
 
     def edit(self, old: str, new: str, name: str = "errors.proto") -> int:
         """Replace a text that is there once; gives its line."""
@@ -30,9 +35,21 @@ class Tree:
         path.write_text(text.replace(old, new))
         return text[: text.index(old)].count("\n") + 1
 
+    def git(self, *command: str) -> None:
+        names = ("-c", "user.name=Nobody", "-c", "user.email=nobody@example.org")
+        subprocess.run(
+            ["git", *names, *command], cwd=self.root, env=self.environment, capture_output=True, timeout=50, check=True
+        )
+
+    def add_a_field(self) -> None:
+        self.edit("bool retryable = 4;", "bool retryable = 4;\n  // New.\n  bool planted = 90;")
+
+    def images(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in self.released.iterdir()}
+
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(ROOT / "scripts" / "released.py"), "--protos", str(self.protos), *options]
-        return subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=50, check=False)
 
 
 @pytest.fixture
@@ -82,14 +99,15 @@ def test_the_line_of_a_change_is_named(tree: Tree) -> None:
 
 
 def test_a_field_that_is_added_passes(tree: Tree) -> None:
-    tree.edit("bool retryable = 4;", "bool retryable = 4;\n  // New.\n  bool planted = 90;")
+    tree.add_a_field()
     done = tree.run("--check")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_release_counts_not_only_the_last_one(tree: Tree) -> None:
-    tree.edit("bool retryable = 4;", "bool retryable = 4;\n  // New.\n  bool planted = 90;")
-    assert tree.run().returncode == 0
+    tree.git("init")
+    tree.add_a_field()
+    assert tree.run("--rewrite").returncode == 0
     shutil.copy(IMAGES[0], tree.released / "0.0.9.binpb")
     tree.edit("  // New.\n  bool planted = 90;\n", "")
     done = tree.run("--check")
@@ -126,10 +144,58 @@ def test_an_image_is_the_same_wherever_it_is_made(tree: Tree, tmp_path: Path) ->
 
 def test_no_image_is_written_of_protos_that_break_a_release(tree: Tree) -> None:
     tree.edit("bool retryable = 4;", "string retryable = 4;")
-    before = {path: path.read_bytes() for path in tree.released.iterdir()}
+    before = tree.images()
     done = tree.run()
     assert (done.returncode, done.stdout) == (1, "")
-    assert {path: path.read_bytes() for path in tree.released.iterdir()} == before
+    assert tree.images() == before
+
+
+def test_an_image_that_is_there_is_written_again_as_it_is_and_not_otherwise(tree: Tree) -> None:
+    before = tree.images()
+    assert tree.run().returncode == 0
+    assert tree.images() == before
+    tree.add_a_field()
+    done = tree.run()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is there and has another API: give the packages a new version" in done.stderr
+    assert "--rewrite" in done.stderr
+    assert tree.images() == before
+
+
+def test_an_image_is_written_anew_where_that_is_wanted_and_no_tag_has_its_version(tree: Tree) -> None:
+    before = tree.images()
+    tree.git("init")
+    tree.git("commit", "--allow-empty", "--message", "one")
+    tree.git("tag", "v0.0.9")
+    tree.add_a_field()
+    done = tree.run("--rewrite")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert tree.images().keys() == before.keys()
+    assert tree.images() != before
+
+
+@pytest.mark.parametrize("prefix", ["", "v"])
+def test_an_image_whose_version_has_a_tag_is_never_written_anew(prefix: str, tree: Tree) -> None:
+    before = tree.images()
+    number = released.version()
+    tree.git("init")
+    tree.git("commit", "--allow-empty", "--message", "one")
+    tree.git("tag", f"{prefix}{number}")
+    assert tree.run("--rewrite").returncode == 0
+    tree.add_a_field()
+    done = tree.run("--rewrite")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{number} is out, by the tag {prefix}{number}" in done.stderr
+    assert tree.images() == before
+
+
+def test_where_no_tag_can_be_seen_no_image_is_written_anew(tree: Tree) -> None:
+    before = tree.images()
+    tree.add_a_field()
+    done = tree.run("--rewrite")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is out cannot be known: " in done.stderr
+    assert tree.images() == before
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)

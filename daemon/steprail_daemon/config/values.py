@@ -27,7 +27,7 @@ MAX_LABEL_KEY = 64
 MAX_LABEL = 256
 MAX_SOCKET_PATH = 107  # sizeof(sockaddr_un.sun_path) on Linux, less the closing NUL
 
-#: By `is_loopback` an IPv4 address in IPv6's clothes is one in some versions of Python, and in others not.
+#: By `ipaddress`'s own `is_loopback` an IPv4-mapped IPv6 address is one in some versions of Python, and in others not.
 _LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
@@ -285,8 +285,16 @@ def beyond_loopback(value: str) -> bool:
     """Whether an address that `address` accepts can be reached from other machines."""
     if value.startswith("unix:"):
         return False
-    host = host_and_port(value)[0]
-    return host != "localhost" and not any(ip_address(host) in network for network in _LOOPBACK)
+    return not is_loopback(host_and_port(value)[0])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, `localhost` or an IP address, is reached from this machine alone.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    return host == "localhost" or any(ip_address(host) in network for network in _LOOPBACK)
 
 
 def side_address() -> Checked:

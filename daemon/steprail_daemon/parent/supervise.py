@@ -94,7 +94,7 @@ class Parent:
         self._restart = None
         self._lives += 1
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        argv = [*self._options.worker, "--control-fd", str(theirs.fileno())]
+        argv = [*self._options.worker, wire.CONTROL_OPTION, str(theirs.fileno())]
         mark = self._next_mark()
         try:
             popen = self._start_process(argv, {**os.environ, wire.MARK: mark}, theirs.fileno())

@@ -10,6 +10,9 @@ MAX_PACKET = 1 << 20
 MARK = "STEPRAIL_PROCESS"
 """Environment variable that ties a process to the CLI it descends from."""
 
+CONTROL_OPTION = "--control-fd"
+"""What the worker's command line names its end of the control socket by, and what tells a worker from a CLI."""
+
 SCOPES = ("process", "group", "tree")
 
 _LAST_SIGNAL = 64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import re
 import socket
@@ -13,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from steprail_daemon.config.values import is_loopback
+
 #: Length of a socket's path on Linux, the closing zero left out (unix(7)).
 MAX_PATH_BYTES: Final = 107
 UNIX: Final = "unix:"
-_LOOPBACK: Final = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 _TCP: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+|localhost)):(\d{1,5})")
 
 
@@ -77,14 +77,9 @@ def _is_loopback(address: str) -> bool | None:
     if match is None:
         return None
     try:
-        return match[2] == "localhost" or _within_loopback(ipaddress.ip_address(match[1] or match[2]))
+        return is_loopback(match[1] or match[2])
     except ValueError:
         return None
-
-
-def _within_loopback(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    # By `is_loopback` an IPv4 address in IPv6's clothes is one in some versions of Python, and in others not.
-    return any(address in network for network in _LOOPBACK)
 
 
 def make_room(path: Path) -> None:

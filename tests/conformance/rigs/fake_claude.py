@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.framework.daemon import FAKE_CLAUDE
+
 from steprail_daemon.core.model import PermissionMode
 from steprail_daemon.engine.settings import AgentSettings
-from steprail_daemon.testing import fake_claude
 from steprail_daemon.testing.driver_rig import AGENT, ENDLESS, INPUT_TOKENS, OUTPUT_TOKENS, RequestLog, Work
 
 
@@ -41,7 +41,7 @@ class FakeClaudeRig:
         return AgentSettings(
             name=AGENT,
             driver=self.driver,
-            command=(sys.executable, "-S", "-E", str(Path(fake_claude.__file__))),
+            command=tuple(FAKE_CLAUDE),
             environment={"PATH": os.environ["PATH"], "FAKE_CLAUDE": json.dumps(behaviour)},
             isolated_home=str(self._home),
             model="",

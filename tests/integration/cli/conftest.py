@@ -1,17 +1,13 @@
 """The installed command line in processes of its own, with a daemon whose agent is a fake."""
 
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.framework.daemon import STEPRAIL, Daemon, short_directory
+from tests.framework.daemon import FAKE_CLAUDE, STEPRAIL, Daemon, running_daemon, short_directory
 
-from steprail_daemon.testing import fake_claude
-
-FAKE_CLAUDE = [sys.executable, "-S", "-E", str(Path(fake_claude.__file__))]
 #: Seconds that a command may take on a busy machine.
 LIMIT = 45
 
@@ -81,13 +77,8 @@ def steprail(daemon: Daemon) -> Steprail:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Steprail]:
     """Commands with a running daemon that all tests of a file use."""
-    with short_directory() as directory:
-        daemon = Daemon(directory, FAKE_CLAUDE)
-        try:
-            anyio.run(daemon.start)
-            yield Steprail(daemon.environment, daemon.workspace)
-        finally:
-            daemon.stop()
+    with running_daemon() as made:
+        yield Steprail(made.environment, made.workspace)
 
 
 @pytest.fixture

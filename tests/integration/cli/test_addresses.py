@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import anyio.to_thread
 import grpc
 import grpc.aio
 import pytest
-from tests.framework.daemon import Daemon, short_directory
+from tests.framework.daemon import FAKE_CLAUDE, Daemon, short_directory
 from tests.framework.waiting import until
-from tests.integration.cli.conftest import FAKE_CLAUDE, LIMIT, Steprail, lines_until
+from tests.integration.cli.conftest import LIMIT, Steprail, lines_until
 
 from steprail.v1 import agents_pb2, agents_pb2_grpc
 
@@ -183,7 +184,8 @@ async def test_a_call_that_the_daemon_does_not_know_is_told_with_both_versions(c
     async with older(address):
         done = await anyio.to_thread.run_sync(commands(address, short).run, command)
     assert (done.returncode, done.stdout) == (1, "")
-    said = "steprail: the daemon is of version 0.0.7, this program of 0.1.0: it does not serve this: "
+    ours = version("steprail-daemon")
+    said = f"steprail: the daemon is of version 0.0.7, this program of {ours}: it does not serve this: "
     assert done.stderr.startswith(said)
     assert len(done.stderr.splitlines()) == 1
 

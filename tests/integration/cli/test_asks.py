@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import anyio
 import pytest
-from tests.framework.daemon import STEPRAIL, Daemon, short_directory
-from tests.integration.cli.conftest import FAKE_CLAUDE, LIMIT, Steprail, lines_until
+from tests.framework.daemon import STEPRAIL, running_daemon
+from tests.integration.cli.conftest import LIMIT, Steprail, lines_until
 from tests.integration.cli.terminal import on_a_terminal
 
 ASKS = json.dumps({"steps": 1, "ask_permission": True})
@@ -18,13 +17,8 @@ PROMPT = "allow? [y]es once, [s]ession, [n]o: "
 @pytest.fixture(scope="module")
 def asking() -> Iterator[Steprail]:
     """Commands with a running daemon whose sessions ask."""
-    with short_directory() as directory:
-        daemon = Daemon(directory, FAKE_CLAUDE, permission_mode="ask")
-        try:
-            anyio.run(daemon.start)
-            yield Steprail(daemon.environment, daemon.workspace)
-        finally:
-            daemon.stop()
+    with running_daemon(permission_mode="ask") as made:
+        yield Steprail(made.environment, made.workspace)
 
 
 def objects(text: str) -> list[dict[str, Any]]:

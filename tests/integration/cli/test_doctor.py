@@ -9,14 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.framework.daemon import STEPRAIL, Daemon, short_directory
+from tests.framework.daemon import FAKE_CLAUDE, STEPRAIL, Daemon, short_directory
 from tests.framework.liveness import marked, wait_gone, wait_none_marked
 from tests.framework.waiting import until
-from tests.integration.cli.conftest import FAKE_CLAUDE, LIMIT, Steprail
+from tests.integration.cli.conftest import LIMIT, Steprail
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -227,7 +228,8 @@ def test_beside_a_daemon_it_tells_of_it_and_leaves_it_alone(daemon: Daemon, step
     assert done.stderr == ""
     assert f"ok         state directory: a daemon uses it, process {daemon.pid}" in lines
     assert f"ok         listen {daemon.address}: something listens there" in lines
-    assert f"ok         daemon: a daemon answers on {daemon.address}, version 0.1.0 as this program" in lines
+    ours = version("steprail-daemon")
+    assert f"ok         daemon: a daemon answers on {daemon.address}, version {ours} as this program" in lines
     assert any("RLIMIT_NOFILE of the daemon" in line for line in lines)
     # Its agent makes no requests, which is not what a gate that holds looks like.
     assert (done.returncode, lines[-1].partition(",")[0]) == (1, "1 problem")

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_word_is_completed_on_a_terminal(shared: Steprail, tmp_path: Path) -> 
         screen.type("--js\t")
         screen.until("--json ")
         screen.type("\n")
-        screen.until('{"version":"0.1.0"}')
+        screen.until(f'{{"version":"{version("steprail-daemon")}"}}')
         screen.type("exit\n")
         status, _ = screen.end()
     assert status == 0

@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.framework.certificates import Authority
-from tests.framework.daemon import STEPRAIL, Daemon, short_directory
+from tests.framework.daemon import FAKE_CLAUDE, STEPRAIL, Daemon, short_directory
 from tests.framework.waiting import until
-from tests.integration.cli.conftest import FAKE_CLAUDE, LIMIT, Steprail
+from tests.integration.cli.conftest import LIMIT, Steprail
 
 TOKEN, NEXT = "a-token-of-somebody", "another-token-of-somebody"
 

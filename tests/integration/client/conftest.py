@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.framework.daemon import Daemon, short_directory
+from tests.framework.daemon import Daemon, running_daemon
 
 from steprail.client import Client
 
@@ -61,21 +61,10 @@ class Play:
 
 
 @pytest.fixture(scope="module")
-async def one_loop() -> AsyncIterator[None]:
-    """Keep one event loop for a file: gRPC tells a loop that was closed of calls that were left (grpc/grpc#42357)."""
-    yield  # noqa: PT022 - as long as this has not ended, the loop lives
-
-
-@pytest.fixture(scope="module")
-async def daemon(one_loop: None) -> AsyncIterator[Daemon]:
+def daemon(one_loop: None) -> Iterator[Daemon]:
     """One daemon for the tests of a file."""
-    with short_directory() as directory:
-        made = Daemon(directory, ["true"], settings=AGENTS)
-        await made.start()
-        try:
-            yield made
-        finally:
-            assert made.stop() == 0
+    with running_daemon(["true"], settings=AGENTS) as made:
+        yield made
 
 
 @pytest.fixture

@@ -7,24 +7,20 @@ import inspect
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from tests.framework.daemon import Daemon, short_directory
+from tests.framework.daemon import Daemon, running_daemon
 from tests.framework.pages import PAGES, Block, blocks
 
 import steprail.client
 from steprail.client import Client
 from steprail.v1 import decisions_pb2, rules_pb2
-from steprail_daemon.testing import fake_claude
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
-FAKE_CLAUDE = [sys.executable, "-S", "-E", str(Path(fake_claude.__file__))]
 #: Seconds that a program may take on a busy machine.
 LIMIT = 45
 #: Snippets that name another machine, or files that an administrator makes: their types are checked elsewhere.
@@ -49,29 +45,17 @@ BY_PAGE = {
 ENDING = [page for page, found in BY_PAGE.items() if any(".drain(" in block.text for block in found)]
 
 
-@contextmanager
-def running() -> Iterator[Daemon]:
-    """Give a daemon that answers."""
-    with short_directory() as directory:
-        daemon = Daemon(directory, FAKE_CLAUDE)
-        try:
-            anyio.run(daemon.start)
-            yield daemon
-        finally:
-            daemon.stop()
-
-
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Daemon]:
+def shared(one_loop: None) -> Iterator[Daemon]:
     """A daemon that all but one use."""
-    with running() as daemon:
+    with running_daemon() as daemon:
         yield daemon
 
 
 @pytest.fixture
-def daemon() -> Iterator[Daemon]:
+def daemon(one_loop: None) -> Iterator[Daemon]:
     """A daemon of one test."""
-    with running() as daemon:
+    with running_daemon() as daemon:
         yield daemon
 
 

@@ -7,9 +7,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import pytest
-from tests.framework.daemon import Daemon, short_directory
+from tests.framework.daemon import Daemon, running_daemon
 from tests.integration.client.conftest import AGENTS, THREE_STEPS, command, says, script
 
 from steprail.client import Client, SyncClient, steps
@@ -24,13 +23,8 @@ WAIT = 30.0
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with short_directory() as directory:
-        made = Daemon(directory, ["true"], settings=AGENTS)
-        anyio.run(made.start)
-        try:
-            yield made
-        finally:
-            assert made.stop() == 0
+    with running_daemon(["true"], settings=AGENTS) as made:
+        yield made
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.framework.daemon import Daemon, short_directory
+from tests.framework.daemon import Daemon, running_daemon
 
 from steprail.client import Client, steps
 from steprail.v1 import events_pb2, runs_pb2, steps_pb2
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.timeout(120)]
 
 COMPLETED, STOPPED = events_pb2.RUN_STATE_COMPLETED, events_pb2.RUN_STATE_STOPPED
 ABORTED, FAILED = events_pb2.RUN_STATE_ABORTED, events_pb2.RUN_STATE_FAILED
@@ -78,13 +78,8 @@ class Play:
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     """One daemon for the tests of this file."""
-    with short_directory() as directory:
-        made = Daemon(directory, ["true"], settings=AGENTS)
-        anyio.run(made.start)
-        try:
-            yield made
-        finally:
-            assert made.stop() == 0
+    with running_daemon(["true"], settings=AGENTS) as made:
+        yield made
 
 
 @pytest.fixture

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import accumulate
 
+import anyio
+import anyio.to_thread
 import pytest
 from tests.framework.daemon import Daemon
-from tests.framework.examples import Examples, script
+from tests.framework.examples import LIMIT, Examples, script
+from tests.framework.gates import gate
+from tests.framework.waiting import until
 
-from steprail.client import SyncClient
+from steprail.client import Client
 from steprail.v1 import events_pb2
 
 USAGE = {"input_tokens": 10, "output_tokens": 10, "cost_micro_usd": 400}
 WRITES = {"run_command": {"command": "echo did >> done"}}
+DONE = {"text": "done"}
 #: Three messages, two of them steps: 1,200 millionths of a dollar.
 PRICED = script(
     {"text": "first", "calls": [WRITES], "usage": USAGE},
@@ -107,7 +113,7 @@ def test_a_run_that_fails_is_a_row_too(examples: Examples) -> None:
 
 def test_a_cost_that_is_not_known_stops_a_run_and_takes_all_that_it_might_have_cost(examples: Examples) -> None:
     names = made(examples, "a", "b")
-    prompt = script({"text": "first", "calls": [WRITES]}, {"text": "done"})
+    prompt = script({"text": "first", "calls": [WRITES]}, DONE)
     options = ("--agent", "scripted", "--each", "1", "--total", "1", "--at-once", "1")
     done = examples.run("batch", prompt, *names, *options)
     assert rows(done.stdout) == {"a": ("stopped", 1, "unknown"), "b": ("not begun", 0, "0.000000 USD")}
@@ -115,20 +121,40 @@ def test_a_cost_that_is_not_known_stops_a_run_and_takes_all_that_it_might_have_c
     assert rows(done.stdout)["a"] == ("completed", 1, "unknown")
 
 
-def test_no_more_runs_than_were_said_are_side_by_side_and_their_sessions_are_closed(
+@pytest.mark.anyio
+async def test_no_more_runs_than_were_said_are_side_by_side_and_their_sessions_are_closed(
     daemon: Daemon, examples: Examples
 ) -> None:
     names = made(examples, "a", "b", "c", "d", "e")
-    work = "echo begin >> ../log; sleep 0.3; echo end >> ../log"
-    prompt = script({"text": "work", "calls": [{"run_command": {"command": work}}]}, {"text": "done"})
-    options = ("--agent", "scripted", "--unknown-cost", "ignore", "--at-once", "2")
-    assert examples.run("batch", prompt, *names, *options).returncode == 0
-    log = (examples.cwd / "log").read_text().split()
-    side_by_side = list(accumulate(1 if word == "begin" else -1 for word in log))
-    assert (len(log), max(side_by_side)) == (10, 2)
-    with SyncClient(daemon.address) as client:
-        ours = [session for session in client.list_sessions() if session.cwd.startswith(f"{examples.cwd}/")]
-    assert [session.state for session in ours] == [events_pb2.SESSION_STATE_CLOSED] * 5
+    log = examples.cwd / "log"
+    log.touch()
+
+    def logged(begun: int, ended: int) -> bool:
+        words = log.read_text().split()
+        return words.count("begin") >= begun and words.count("end") >= ended
+
+    async def work(prompt: str) -> None:
+        options = ("--agent", "scripted", "--unknown-cost", "ignore", "--at-once", "2")
+        batch = await anyio.to_thread.run_sync(lambda: examples.run("batch", prompt, *names, *options))
+        assert batch.returncode == 0
+
+    async with anyio.create_task_group() as tasks:
+        with gate(examples.cwd / "gate") as end:
+            command = f"echo begin >> ../log; {end.command}; echo end >> ../log"
+            tasks.start_soon(work, script({"text": "work", "calls": [{"run_command": {"command": command}}]}, DONE))
+            # No run ends before as many as may be side by side are.
+            for done in range(len(names)):
+                await until(partial(logged, min(done + 2, len(names)), done), LIMIT)
+                end.let()
+            await until(partial(logged, len(names), len(names)), LIMIT)
+    async with Client(daemon.address) as client:
+        sessions = [each for each in await client.list_sessions() if each.cwd.startswith(f"{examples.cwd}/")]
+        runs = [run for each in sessions for run in await client.list_runs(session_id=each.session_id)]
+    assert [session.state for session in sessions] == [events_pb2.SESSION_STATE_CLOSED] * 5
+    begun = [(run.create_time.ToNanoseconds(), 1) for run in runs]
+    ended = [(run.end_time.ToNanoseconds(), -1) for run in runs]
+    side_by_side = list(accumulate(change for _, change in sorted(begun + ended)))
+    assert (len(runs), max(side_by_side)) == (5, 2)
 
 
 @pytest.mark.parametrize("option", ["each", "total", "at-once"])

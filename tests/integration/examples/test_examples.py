@@ -27,7 +27,7 @@ def test_each_example_is_tested_here_and_listed_in_the_readme() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_example_is_short_says_how_to_start_it_and_uses_what_is_public(name: str) -> None:
     text = (SOURCES / f"{name}.py").read_text()
-    assert 30 <= len(text.splitlines()) <= 120
+    assert 30 <= len(text.splitlines()) <= 150
     tree = ast.parse(text)
     assert f"    python {name}.py " in (ast.get_docstring(tree) or "")
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

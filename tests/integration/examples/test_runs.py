@@ -58,7 +58,9 @@ def test_a_run_that_fails_is_told_with_its_reason(examples: Examples) -> None:
 
 
 @pytest.mark.parametrize(("options", "made"), [((), False), (("--allow",), True)])
-def test_leave_is_given_only_where_the_user_said_so(options: tuple[str, ...], made: bool, examples: Examples) -> None:
+def test_permission_is_given_only_where_the_user_said_so(
+    options: tuple[str, ...], made: bool, examples: Examples
+) -> None:
     prompt = script({"text": "t", "calls": [{"run_command": {"command": "touch made"}}]}, {"text": "tried"})
     done = examples.run("stop_look_continue", prompt, "--agent", "asking", *options)
     assert (done.returncode, (examples.cwd / "made").exists()) == (0, made)
@@ -125,7 +127,7 @@ def test_a_person_sees_each_step_and_is_asked_until_the_answer_is_one(examples: 
     assert "RUN_STATE_STOPPED after 2 steps" in rest
 
 
-def test_a_person_gives_leave_after_seeing_all_of_what_is_asked_for(examples: Examples) -> None:
+def test_a_person_gives_permission_after_seeing_all_of_what_is_asked_for(examples: Examples) -> None:
     command = "touch made; : " + "x" * 100_000
     prompt = script({"text": "t", "calls": [{"run_command": {"command": command}}]}, {"text": "tried"})
     with examples.on_a_terminal("review_steps", prompt, "--agent", "asking") as screen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 from pathlib import Path
@@ -11,20 +12,32 @@ from typing import Any
 import anyio
 import pytest
 from tests.framework.daemon import Daemon
-from tests.framework.examples import LIMIT, Examples, script
+from tests.framework.examples import LIMIT, Examples, StreamServer, script
+from tests.framework.gates import Gate, gate
 from tests.framework.waiting import until
 
 from steprail.client import Client
 from steprail.v1 import events_pb2, runs_pb2
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 LOOKS = {"list_tree": {"path": "."}}
 TWO_STEPS = script({"text": "a", "calls": [LOOKS]}, {"text": "b", "calls": [LOOKS]}, {"text": "done"})
-#: The second reply takes a while: time to leave in.
-SLOW = script({"text": "a", "calls": [LOOKS]}, {"text": "b", "delay": 2, "calls": [LOOKS]}, {"text": "done"})
-#: Likewise, but it never comes.
+#: The second reply never comes.
 HANGS = script({"text": "a", "calls": [LOOKS]}, {"text": "b", "hang": True})
+
+
+def held(gate: Gate) -> str:
+    """Give a prompt whose second step waits at a gate."""
+    waits = {"run_command": {"command": gate.command}}
+    return script({"text": "a", "calls": [LOOKS]}, {"text": "b", "calls": [waits]}, {"text": "done"})
+
+
+def is_free(server: StreamServer) -> bool:
+    """Whether a place for a stream is free: who is given one hears that no run begins with so little."""
+    answer = server.post({"prompt": ""})
+    answer.leave()
+    return answer.status == 400
 
 
 async def ended(daemon: Daemon, run_id: str) -> runs_pb2.Run:
@@ -69,10 +82,16 @@ LEAVING = {
 async def test_a_run_whose_reader_leaves_ends_as_was_said(
     options: tuple[str, ...], daemon: Daemon, examples: Examples
 ) -> None:
-    with examples.serving("--agent", "scripted", *options) as server:
-        answer = server.post({"prompt": SLOW})
+    with (
+        gate(examples.cwd / "gate") as second_step,
+        examples.serving("--agent", "scripted", "--streams", "1", *options) as server,
+    ):
+        answer = server.post({"prompt": held(second_step)})
         run_id = answer.until("step_end")["run_id"]
         answer.leave()
+        # The place of a reader who left is free once the daemon was told what becomes of the run.
+        await until(lambda: is_free(server))
+        second_step.let()
         run = await ended(daemon, run_id)
     assert (run.state, run.step_count) == LEAVING[options]
 
@@ -81,12 +100,13 @@ async def test_a_run_whose_reader_leaves_ends_as_was_said(
 async def test_a_service_that_is_ended_stops_what_it_streams(
     number: signal.Signals, daemon: Daemon, examples: Examples
 ) -> None:
-    with examples.serving("--agent", "scripted") as server:
-        run_id = server.post({"prompt": SLOW}).until("step_end")["run_id"]
+    with gate(examples.cwd / "gate") as second_step, examples.serving("--agent", "scripted") as server:
+        run_id = server.post({"prompt": held(second_step)}).until("step_end")["run_id"]
         server.process.send_signal(number)
         assert server.process.communicate(timeout=LIMIT) == ("", "")
         assert server.process.returncode == 0
-    assert (await ended(daemon, run_id)).state == events_pb2.RUN_STATE_STOPPED
+        second_step.let()
+        assert (await ended(daemon, run_id)).state == events_pb2.RUN_STATE_STOPPED
 
 
 async def test_no_more_streams_than_were_said_are_open_and_a_place_that_is_left_is_free(examples: Examples) -> None:
@@ -145,9 +165,10 @@ async def test_a_port_that_is_taken_is_one_sentence(examples: Examples) -> None:
 def hurried(examples: Examples, tmp_path: Path) -> Examples:
     """The same example with other bounds: seconds to read a request, to write an event, and between signs of life."""
     text = (examples.source / "stream_server.py").read_text()
-    bounds = "REQUEST_BYTES, READ_SECONDS, WRITE_SECONDS, PING_SECONDS = 65536, 10, 30, 15"
-    assert text.count(bounds) == 1
-    (tmp_path / "stream_server.py").write_text(text.replace(bounds, bounds.replace("10, 30, 15", "0.5, 1, 0.2")))
+    for name, seconds in (("READ_SECONDS", "0.5"), ("WRITE_SECONDS", "1"), ("PING_SECONDS", "0.2")):
+        text, found = re.subn(rf"^{name} = \d+", f"{name} = {seconds}", text, flags=re.MULTILINE)
+        assert found == 1
+    (tmp_path / "stream_server.py").write_text(text)
     return Examples(examples.python, examples.environment, examples.cwd, tmp_path)
 
 

@@ -8,7 +8,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,17 +15,15 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.framework.daemon import STEPRAIL, Daemon, short_directory
+from tests.framework.daemon import FAKE_CLAUDE, STEPRAIL, Daemon, short_directory
 from tests.framework.metrics import BY_DAEMON, get, moved, samples
 from tests.framework.waiting import until
 
 from steprail.client import Client
 from steprail_daemon.config.schema import Server
-from steprail_daemon.testing import fake_claude
 
 WAIT = 20.0
 SECRET = "the secret text"
-FAKE_CLAUDE = [sys.executable, "-S", "-E", str(Path(fake_claude.__file__))]
 
 
 class Observed(Daemon):

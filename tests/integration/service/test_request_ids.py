@@ -7,13 +7,13 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.framework.daemon import Daemon, short_directory
+from tests.framework.daemon import Daemon, running_daemon
 from tests.integration.service.stubs import Stubs, refused
 
 from steprail.client._channel import open_channel
 from steprail.v1 import events_pb2, runs_pb2, sessions_pb2
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.timeout(120)]
 
 WAIT = 30.0
 AGENTS = """
@@ -27,13 +27,8 @@ HANG = "#!scripted\nturns:\n- replies:\n  - {text: one, hang: true}\n"
 @pytest.fixture(scope="module")
 def built() -> Iterator[Daemon]:
     """One built daemon for the tests of this file."""
-    with short_directory() as directory:
-        made = Daemon(directory, ["true"], settings=AGENTS)
-        anyio.run(made.start)
-        try:
-            yield made
-        finally:
-            made.stop()
+    with running_daemon(["true"], settings=AGENTS) as made:
+        yield made
 
 
 @pytest.fixture

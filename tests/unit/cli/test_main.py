@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -85,9 +86,9 @@ def test_wrong_usage_has_status_2(arguments: list[str]) -> None:
 
 def test_version_is_that_of_the_package() -> None:
     result = CliRunner().invoke(cli, ["version", "--json"])
-    assert json.loads(result.output) == {"version": "0.1.0"}
-    assert CliRunner().invoke(cli, ["version"]).output == "steprail 0.1.0\n"
-    assert CliRunner().invoke(cli, ["--version"]).output == "steprail 0.1.0\n"
+    assert json.loads(result.output) == {"version": version("steprail-daemon")}
+    assert CliRunner().invoke(cli, ["version"]).output == f"steprail {version('steprail-daemon')}\n"
+    assert CliRunner().invoke(cli, ["--version"]).output == f"steprail {version('steprail-daemon')}\n"
 
 
 def test_the_demonstration_leaves_a_directory_alone_that_is_not_empty(tmp_path: Path) -> None:

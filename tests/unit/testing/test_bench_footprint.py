@@ -7,11 +7,9 @@ from contextlib import contextmanager
 import pytest
 
 from steprail_daemon.testing.bench.footprint import (
-    children,
     cpu_seconds,
     fine_cpu_seconds,
     footprint,
-    is_worker,
 )
 
 ME = os.getpid()
@@ -67,8 +65,3 @@ def test_both_clocks_of_cpu_time_go_on_by_what_was_used() -> None:
         pass
     assert fine_cpu_seconds(ME) - fine >= 0.1
     assert cpu_seconds(ME) - coarse >= 0.05
-
-
-def test_a_process_that_is_no_daemons_child_is_no_worker() -> None:
-    assert not is_worker(ME)
-    assert ME not in children(ME)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from steprail_daemon.parent.family import children
+
 _KIB = 1024
 
 
@@ -26,17 +28,6 @@ def tree(pid: int) -> list[int]:
     while new:
         new = [child for parent in new for child in children(parent)]
         found += new
-    return found
-
-
-def children(pid: int) -> list[int]:
-    """Give the children of a process, those of any of its threads; none if it is gone."""
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += map(int, path.read_text().split())
-        except OSError:
-            continue
     return found
 
 

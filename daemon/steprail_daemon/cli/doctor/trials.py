@@ -26,6 +26,7 @@ from steprail_daemon.cli.output import shorten
 from steprail_daemon.cli.problems import Problem
 from steprail_daemon.cli.rehearsal import Room, ScriptedModel, scripted_model
 from steprail_daemon.cli.rules import ShortRule
+from steprail_daemon.parent import family
 
 if TYPE_CHECKING:
     from steprail_daemon.examine import AgentFound
@@ -156,7 +157,7 @@ async def _in(room: Room, agent: AgentFound, trial: Trial, start_limit: float) -
         async with room.daemon(_END_LIMIT) as pid, open_daemon(room.address, token) as daemon:
             session = await daemon.create_session(agent.name, str(room.workspace), "")
             run, start_seconds = await _run(daemon, session["session_id"], trial)
-            processes = [found for child in _agents(pid) for found in memory.tree(child)]
+            processes = [found for child in family.agents(pid) for found in memory.tree(child)]
             used = memory.measure(processes)
             before = await model.requests() if model else []
             await anyio.sleep(QUIET)
@@ -216,19 +217,6 @@ async def _run(daemon: Daemon, session_id: str, trial: Trial) -> tuple[Message, 
             if trial.gate_not_tried:
                 return await daemon.abort_run(run["run_id"], "it was only to be started"), start_seconds
     return await daemon.get_run(run["run_id"]), start_seconds
-
-
-def _agents(parent: int) -> list[int]:
-    """Give the agents below the parent process of a daemon: what it started but the worker."""
-    found = []
-    for pid in memory.children(parent):
-        try:
-            worker = b"--control-fd" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if not worker:
-            found.append(pid)
-    return found
 
 
 async def _left(pids: list[int]) -> int:

@@ -25,16 +25,6 @@ class Footprint(msgspec.Struct, frozen=True):
     descriptors: int
 
 
-def children(pid: int) -> list[int]:
-    """Give the processes that a process started and has not buried."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def is_worker(pid: int) -> bool:
-    """Tell the daemon's own children, of which there is a control socket, from agents."""
-    return b"--control-fd" in Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
 def cpu_seconds(pid: int) -> float:
     """Give the CPU time that a process used, of threads that ended too, in ticks of 10 ms."""
     # After the name, which is in parentheses and may hold anything; utime and stime are fields 14 and 15.

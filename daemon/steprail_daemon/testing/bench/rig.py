@@ -27,7 +27,8 @@ from steprail.v1 import (
 )
 from steprail_daemon.cli.commands.serve import parent_argv, prepare_state
 from steprail_daemon.config.load import load_config
-from steprail_daemon.testing.bench.footprint import children, cpu_seconds, is_worker
+from steprail_daemon.parent.family import workers
+from steprail_daemon.testing.bench.footprint import cpu_seconds
 from steprail_daemon.testing.bench.processes import (
     AGENT_ARGV,
     PATIENCE,
@@ -110,7 +111,7 @@ class Rig:
 
     def processes(self) -> list[int]:
         """Give the daemon's own processes: parent and worker, without agents."""
-        return [self._parent.pid, *(pid for pid in children(self._parent.pid) if is_worker(pid))]
+        return [self._parent.pid, *workers(self._parent.pid)]
 
     def cpu_seconds(self) -> float:
         """CPU time that parent and worker used so far, without agents."""

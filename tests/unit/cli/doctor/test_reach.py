@@ -2,6 +2,7 @@
 
 import socket
 from contextlib import AbstractAsyncContextManager, nullcontext
+from importlib.metadata import version
 from pathlib import Path
 
 import anyio
@@ -85,14 +86,14 @@ def answers(make: MakeCase, info: Message) -> list[str]:
 
 
 def test_a_daemon_of_this_version_answers(make: MakeCase, tmp_path: Path) -> None:
-    assert answers(make, {"version": "0.1.0"}) == [
-        f"ok: a daemon answers on unix:{tmp_path}/s.sock, version 0.1.0 as this program"
+    assert answers(make, {"version": version("steprail-daemon")}) == [
+        f"ok: a daemon answers on unix:{tmp_path}/s.sock, version {version('steprail-daemon')} as this program"
     ]
 
 
 def test_another_version_and_a_drain_are_warnings(make: MakeCase, tmp_path: Path) -> None:
     assert answers(make, {"version": "0.0.9", "draining": True}) == [
-        f"warning: the daemon on unix:{tmp_path}/s.sock is version 0.0.9, this program is 0.1.0",
+        f"warning: the daemon on unix:{tmp_path}/s.sock is version 0.0.9, this program is {version('steprail-daemon')}",
         "warning: it is draining and takes no new runs",
     ]
 

@@ -19,7 +19,7 @@ _ROOTS_VARIABLE = "STEPRAIL_TLS_ROOTS"
 _CERTIFICATE_VARIABLE = "STEPRAIL_TLS_CERTIFICATE"
 _KEY_VARIABLE = "STEPRAIL_TLS_KEY"
 _SYSTEM = "system"
-#: By `is_loopback` an IPv4 address in IPv6's clothes is one in some versions of Python, and in others not.
+#: By `is_loopback` an IPv4-mapped IPv6 address is one in some versions of Python, and in others not.
 _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
 _Stamp = tuple[int, int, int]
