@@ -18,7 +18,7 @@ from steprail.client import Client
 from steprail.client import Control as ClientControl
 from steprail.plain import action, decider, on_unknown, permission_answer, permission_mode, question_answers, to_plain
 from steprail_daemon.cli.client import Control, Daemon, Message
-from steprail_daemon.cli.problems import Problem, Refused, Unanswered
+from steprail_daemon.cli.problems import NobodyListens, Problem, Refused, Unanswered
 from steprail_daemon.cli.reach import why_silent
 from steprail_daemon.cli.rules import ShortRule
 
@@ -92,12 +92,12 @@ async def open_daemon(address: str, token: str | None = None) -> AsyncIterator[D
     """Connect to a daemon, by a token, or else by what the environment says.
 
     Raises:
-        Unanswered: nothing listens there.
+        NobodyListens: nothing listens there.
         Problem: a file of tokens or certificates cannot be used.
     """
     if silence := await why_silent(address):
         advice = "start one with `steprail serve`, or name another address with --address or $STEPRAIL_ADDRESS"
-        raise Unanswered(f"no daemon listens on {address} ({silence.why}); {advice}")
+        raise NobodyListens(address, silence.why, advice)
     try:
         client = Client(address, token=token)
         async with client:

@@ -27,6 +27,15 @@ class Unanswered(Problem):
     """Nobody answers at the address."""
 
 
+class NobodyListens(Unanswered):
+    """Nothing listens on `address`, and `why` not."""
+
+    def __init__(self, address: str, why: str, advice: str) -> None:
+        super().__init__(f"no daemon listens on {address} ({why}); {advice}")
+        self.address = address
+        self.why = why
+
+
 class Refused(Problem):
     """The daemon refused a call. `reason` is the API's, such as RUN_NOT_FOUND; empty if there was none.
 
