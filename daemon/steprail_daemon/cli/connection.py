@@ -66,7 +66,8 @@ async def _translated(client: Client) -> AsyncIterator[None]:
         raise Refused(error.reason, f"{await _whose_version(client)} does not serve this: {error.message}") from None
     except errors.Refused as error:
         fields = "".join(f"; {name}: {text}" for name, text in error.fields.items() if text not in error.message)
-        raise Refused(error.reason, error.message + fields + _ADVICE.get(error.reason, "")) from None
+        said = error.message + fields + _ADVICE.get(error.reason, "")
+        raise Refused(error.reason, said, error.metadata) from None
     except errors.ConnectionFailed as error:
         raise Unanswered(str(error)) from None
     except errors.StepRailError as error:
