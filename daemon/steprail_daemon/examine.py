@@ -11,12 +11,12 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 import msgspec
 
 from steprail_daemon.access import open_entrance
@@ -25,9 +25,10 @@ from steprail_daemon.core.shutdown import Ladder
 from steprail_daemon.daemon import engine_settings
 from steprail_daemon.drivers.base import LaunchSpec
 from steprail_daemon.drivers.registry import DRIVERS
-from steprail_daemon.engine.agents import Agents, sha256_of
+from steprail_daemon.engine.agents import Agents, find_program, sha256_of
 from steprail_daemon.engine.ports import ProcessHandlers
-from steprail_daemon.engine.settings import AgentSettings
+from steprail_daemon.engine.settings import AgentSettings, EngineSettings
+from steprail_daemon.threads import run_apart
 
 _STDERR_KEPT = 1 << 14
 _KILLED_LIMIT = 10.0
@@ -40,7 +41,8 @@ class AgentFound(msgspec.Struct, frozen=True):
     `path` is empty if there is no program, `version` if it did not tell one, `problem` if the daemon would use it;
     `accepted` are the versions that its driver takes, in words. `digest` is the SHA-256 of the file, empty if it cannot
     be read. `interpreter` is what its `#!` line asks for and is not there. `environment` is what the agent would get,
-    its home among it, which is `isolated` or the user's.
+    its home among it, which is `isolated` or the user's. `silent`: a look at the file did not end, so that nothing else
+    is known of it.
     """
 
     name: str
@@ -54,6 +56,7 @@ class AgentFound(msgspec.Struct, frozen=True):
     interpreter: str
     environment: Mapping[str, str]
     isolated: bool
+    silent: bool = False
 
 
 def start_problem(loaded: LoadedConfig, environ: Mapping[str, str]) -> str:
@@ -80,33 +83,79 @@ async def find_agents(loaded: LoadedConfig, environ: Mapping[str, str], names: I
     settings = msgspec.structs.replace(
         settings, agents=tuple(agent for agent in settings.agents if agent.name in wanted)
     )
+    looked = await _look_at_files(settings)
+    answering = tuple(agent for agent in settings.agents if agent.name in looked)
     async with anyio.create_task_group() as tasks:
 
         def start_task(function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
             tasks.start_soon(function, name=name)
 
-        agents = Agents(settings, DRIVERS, _Programs(tasks), start_task)
+        agents = Agents(msgspec.structs.replace(settings, agents=answering), DRIVERS, _Programs(tasks), start_task)
         await agents.probe_all()
     views = {view.name: view for view in agents.views()}
     found: list[AgentFound] = []
     for agent in settings.agents:
-        path, view = agents.program_of(agent.name), views[agent.name]
+        if agent.name not in looked:
+            seconds = settings.start_timeout_ns / 1e9
+            silent = f"the file of program {agent.command[0]!r} could not be read within {seconds:g} s"
+            found.append(_found(agent, problem=silent, silent=True))
+            continue
+        view = views[agent.name]
+        digest, interpreter = looked[agent.name]
         found.append(
-            AgentFound(
-                agent.name,
-                agent.driver,
-                agent.command,
-                path,
-                view.version,
-                DRIVERS[agent.driver].versions,
-                view.unavailable_reason,
-                await anyio.to_thread.run_sync(_digest, path, abandon_on_cancel=True) if path else "",
-                _missing_interpreter(path, agent.environment) if path else "",
-                _environment(agent),
-                bool(agent.isolated_home),
+            _found(
+                agent,
+                path=agents.program_of(agent.name),
+                version=view.version,
+                problem=view.unavailable_reason,
+                digest=digest,
+                interpreter=interpreter,
             )
         )
     return found
+
+
+def _found(
+    agent: AgentSettings,
+    *,
+    problem: str,
+    path: str = "",
+    version: str = "",
+    digest: str = "",
+    interpreter: str = "",
+    silent: bool = False,
+) -> AgentFound:
+    return AgentFound(
+        agent.name,
+        agent.driver,
+        agent.command,
+        path,
+        version,
+        DRIVERS[agent.driver].versions,
+        problem,
+        digest,
+        interpreter,
+        _environment(agent),
+        bool(agent.isolated_home),
+        silent,
+    )
+
+
+async def _look_at_files(settings: EngineSettings) -> dict[str, tuple[str, str]]:
+    """Give the digest and the missing interpreter of each agent whose file answers within the time for its start."""
+    looked: dict[str, tuple[str, str]] = {}
+    for agent in settings.agents:
+        with anyio.move_on_after(settings.start_timeout_ns / 1e9):
+            looked[agent.name] = await run_apart(partial(_look_at_file, agent))
+    return looked
+
+
+def _look_at_file(agent: AgentSettings) -> tuple[str, str]:
+    try:
+        path = find_program(agent)
+    except OSError:
+        return "", ""
+    return _digest(path), _missing_interpreter(path, agent.environment)
 
 
 def _digest(path: str) -> str:

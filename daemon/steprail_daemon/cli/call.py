@@ -84,7 +84,11 @@ def _allow(root: Path | None, loaded: LoadedConfig) -> list[str]:
 
 
 def run_async(do: Callable[[], Awaitable[T]]) -> T:
-    """Run what is asynchronous; Ctrl-C cancels it and is status 130."""
+    """Run what is asynchronous; Ctrl-C cancels it and is status 130.
+
+    Raises:
+        UsageError: what was typed cannot be sent, as it is no text in UTF-8.
+    """
     try:
         return anyio.run(partial(_alone, do))
     except UnicodeEncodeError as error:
@@ -95,11 +99,10 @@ def run_async(do: Callable[[], Awaitable[T]]) -> T:
 
 async def _told(use: Callable[[Daemon], Awaitable[T]], daemon: Daemon) -> T:
     """Use the daemon; an id that it does not know is told with those that are like it."""
-    given = click.get_current_context().params.values()
     try:
         return await use(daemon)
     except Refused as refused:
-        raise await meant(daemon, refused, given) from None
+        raise await meant(daemon, refused) from None
 
 
 async def _alone(do: Callable[[], Awaitable[T]]) -> T:

@@ -18,7 +18,7 @@ from steprail.client import Client
 from steprail.client import Control as ClientControl
 from steprail.plain import action, decider, on_unknown, permission_answer, permission_mode, question_answers, to_plain
 from steprail_daemon.cli.client import Control, Daemon, Message
-from steprail_daemon.cli.problems import Problem, Refused, Unanswered
+from steprail_daemon.cli.problems import NobodyListens, Problem, Refused, Unanswered
 from steprail_daemon.cli.reach import why_silent
 from steprail_daemon.cli.rules import ShortRule
 
@@ -66,7 +66,8 @@ async def _translated(client: Client) -> AsyncIterator[None]:
         raise Refused(error.reason, f"{await _whose_version(client)} does not serve this: {error.message}") from None
     except errors.Refused as error:
         fields = "".join(f"; {name}: {text}" for name, text in error.fields.items() if text not in error.message)
-        raise Refused(error.reason, error.message + fields + _ADVICE.get(error.reason, "")) from None
+        said = error.message + fields + _ADVICE.get(error.reason, "")
+        raise Refused(error.reason, said, error.metadata) from None
     except errors.ConnectionFailed as error:
         raise Unanswered(str(error)) from None
     except errors.StepRailError as error:
@@ -92,12 +93,12 @@ async def open_daemon(address: str, token: str | None = None) -> AsyncIterator[D
     """Connect to a daemon, by a token, or else by what the environment says.
 
     Raises:
-        Unanswered: nothing listens there.
+        NobodyListens: nothing listens there.
         Problem: a file of tokens or certificates cannot be used.
     """
     if silence := await why_silent(address):
         advice = "start one with `steprail serve`, or name another address with --address or $STEPRAIL_ADDRESS"
-        raise Unanswered(f"no daemon listens on {address} ({silence.why}); {advice}")
+        raise NobodyListens(address, silence.why, advice)
     try:
         client = Client(address, token=token)
         async with client:

@@ -134,6 +134,7 @@ class Demonstration:
         deadline = time.monotonic() + START_LIMIT
         while not (await self._json("agents"))[0]["agent"].get("available"):
             _expect(f"the agent is available within {START_LIMIT:.0f} s", time.monotonic() < deadline)
+            # No call tells when an agent becomes available, so the list is asked for again.
             await anyio.sleep(_BETWEEN_LOOKS)
 
 

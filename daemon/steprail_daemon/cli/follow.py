@@ -22,7 +22,7 @@ from steprail_daemon.cli.live import EXIT_STATUS, LiveView, Message, end_lines, 
 from steprail_daemon.cli.output import say_json
 from steprail_daemon.cli.problems import LEFT, Problem
 from steprail_daemon.cli.progress import Progress
-from steprail_daemon.cli.status_line import StatusLine
+from steprail_daemon.cli.status_line import TICK, StatusLine
 
 _OVER = ("SESSION_STATE_CLOSED", "SESSION_STATE_BROKEN")
 _BY_USER = "Ctrl-C on the command line"
@@ -55,27 +55,36 @@ class Lines:
 
     `descriptor` is where a person answers, on the `terminal` that is made for that: what is printed while a question is
     open there comes before it. With `late` events may come long after they happened.
-    `permissions` is as for `LiveView`.
+    `permissions` is as for `LiveView`, `clock` and `tick` as for `StatusLine`.
     """
 
-    def __init__(self, descriptor: int = 0, *, late: bool = False, permissions: str = "ask") -> None:
+    def __init__(
+        self,
+        descriptor: int = 0,
+        *,
+        late: bool = False,
+        permissions: str = "ask",
+        clock: Callable[[], float] = time.monotonic,
+        tick: float = TICK,
+    ) -> None:
         self._view = LiveView(permissions)
         self._progress = Progress()
-        self._line = StatusLine(self._progress.words)
+        self._clock = clock
+        self._line = StatusLine(self._progress.words, clock, tick)
         self._late = late
         self._denied = 0
         self.terminal = Terminal(descriptor, self._line.gone)
 
     def began(self, run: Message) -> None:
         """Say the ids."""
-        self._progress.began(run, time.monotonic())
+        self._progress.began(run, self._clock())
         with self.terminal.aside():
             click.secho(f"run {run['run_id']} of session {run['session_id']}", dim=True)
 
     def happened(self, event: Message) -> None:
         """Print the event's lines."""
         self._denied += _denials(event)
-        self._progress.happened(event, time.monotonic() - (_age(event) if self._late else 0))
+        self._progress.happened(event, self._clock() - (_age(event) if self._late else 0))
         if lines := self._view.lines(event):
             with self.terminal.aside():
                 click.echo("\n".join(lines))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -42,21 +42,22 @@ RUN: Final = Id(
 SESSION: Final = Id("SESSION", "run_", "{0} is a run; `steprail show {0}` names its session")
 
 
-async def meant(daemon: Daemon, refused: Refused, names: Iterable[object]) -> Refused:
-    """Give a refusal with the ids that are like the one that was not found, of those that a command was given."""
-    wanted = next((str(name) for name in names if name and repr(str(name)) in refused.said), "")
+async def meant(daemon: Daemon, refused: Refused) -> Refused:
+    """Give a refusal with the ids that are like the one that was not found."""
     try:
-        if refused.reason == "RUN_NOT_FOUND" and wanted:
-            known = [str(run["run_id"]) for run in await daemon.list_runs("")]
-        elif refused.reason == "SESSION_NOT_FOUND" and wanted:
-            known = [str(session["session_id"]) for session in await daemon.list_sessions()]
+        if refused.reason == "RUN_NOT_FOUND":
+            wanted = refused.about.get("run_id", "")
+            known = [str(run["run_id"]) for run in await daemon.list_runs("")] if wanted else []
+        elif refused.reason == "SESSION_NOT_FOUND":
+            wanted = refused.about.get("session_id", "")
+            known = [str(session["session_id"]) for session in await daemon.list_sessions()] if wanted else []
         else:
             return refused
     except Problem:
         return refused
     if not (alike := _alike(wanted, known)):
         return refused
-    return Refused(refused.reason, f"{refused.said}; did you mean {' or '.join(alike)}?")
+    return Refused(refused.reason, f"{refused.said}; did you mean {' or '.join(alike)}?", refused.about)
 
 
 def _alike(wanted: str, known: Sequence[str]) -> list[str]:

@@ -22,7 +22,6 @@ Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]
 
 #: Seconds that somebody who pressed a key may wait for a daemon.
 _LIMIT: Final = 1.0
-_ENDED: Final = ("COMPLETED", "STOPPED", "ABORTED", "FAILED")
 
 
 def offers(*kinds: str) -> Complete:
@@ -31,6 +30,7 @@ def offers(*kinds: str) -> Complete:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         del param
         found: list[Offer] = []
+        # A shell shows what is printed among the words that are typed, a traceback too.
         with suppress(Exception), ctx.scope(cleanup=False):
             found = _ask(ctx.params.get("address"), kinds)
         return items(found, incomplete)
@@ -85,9 +85,13 @@ async def _agents(daemon: Daemon) -> list[Offer]:
 
 async def _sessions(daemon: Daemon) -> list[Offer]:
     return [
-        (str(session["session_id"]), f"{_word(session, 'SESSION_STATE_')}, {session.get('agent', '')}")
+        (str(session["session_id"]), f"{_session_state(session)}, {session.get('agent', '')}")
         for session in await daemon.list_sessions()
     ]
+
+
+def _session_state(session: Message) -> str:
+    return str(session.get("state", "")).removeprefix("SESSION_STATE_").lower()
 
 
 async def _open_sessions(daemon: Daemon) -> list[Offer]:
@@ -99,11 +103,15 @@ async def _runs(daemon: Daemon) -> list[Offer]:
 
 
 async def _live_runs(daemon: Daemon) -> list[Offer]:
-    return [(str(run["run_id"]), _told(run)) for run in await daemon.list_runs("") if not _has_ended(run)]
+    from steprail_daemon.cli.live import has_ended  # noqa: PLC0415 - as in `_ask`
+
+    return [(str(run["run_id"]), _told(run)) for run in await daemon.list_runs("") if not has_ended(run)]
 
 
 async def _ended_runs(daemon: Daemon) -> list[Offer]:
-    return [(str(run["run_id"]), _told(run)) for run in await daemon.list_runs("") if _has_ended(run)]
+    from steprail_daemon.cli.live import has_ended  # noqa: PLC0415 - as in `_ask`
+
+    return [(str(run["run_id"]), _told(run)) for run in await daemon.list_runs("") if has_ended(run)]
 
 
 async def _permissions(daemon: Daemon) -> list[Offer]:
@@ -120,18 +128,10 @@ async def _pending(daemon: Daemon, kind: str, name: str, about: str) -> list[Off
 
 
 def _told(run: Message) -> str:
-    from steprail_daemon.cli.live import prompt_of  # noqa: PLC0415 - as in `_ask`
+    from steprail_daemon.cli.live import prompt_of, state_of  # noqa: PLC0415 - as in `_ask`
     from steprail_daemon.cli.output import shorten  # noqa: PLC0415
 
-    return f"{_word(run, 'RUN_STATE_')}: {shorten(prompt_of(run), 40)}"
-
-
-def _has_ended(run: Message) -> bool:
-    return _word(run, "RUN_STATE_").upper() in _ENDED
-
-
-def _word(thing: Message, prefix: str) -> str:
-    return str(thing.get("state", "")).removeprefix(prefix).lower()
+    return f"{state_of(run).lower()}: {shorten(prompt_of(run), 40)}"
 
 
 KINDS: Final[Mapping[str, Callable[[Daemon], Awaitable[list[Offer]]]]] = {

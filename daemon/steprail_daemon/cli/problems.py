@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import IO, Any
 
 import click
@@ -27,16 +28,26 @@ class Unanswered(Problem):
     """Nobody answers at the address."""
 
 
+class NobodyListens(Unanswered):
+    """Nothing listens on `address`, and `why` not."""
+
+    def __init__(self, address: str, why: str, advice: str) -> None:
+        super().__init__(f"no daemon listens on {address} ({why}); {advice}")
+        self.address = address
+        self.why = why
+
+
 class Refused(Problem):
     """The daemon refused a call. `reason` is the API's, such as RUN_NOT_FOUND; empty if there was none.
 
-    `said` is its message.
+    `said` is its message, `about` its metadata, such as the `run_id` that it does not know.
     """
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, about: Mapping[str, str] | None = None) -> None:
         super().__init__(f"{message} ({reason})" if reason else message)
         self.reason = reason
         self.said = message
+        self.about = about or {}
 
 
 class WrongRule(Refused):

@@ -61,17 +61,17 @@ async def scripted_model() -> AsyncIterator[ScriptedModel]:
     """Serve the script `demo`, whose first steps call tools.
 
     Raises:
-        Problem: it does not start.
+        Problem: it does not start, or cannot be ended.
     """
     argv = [sys.executable, "-P", "-m", "steprail_daemon.testing.messages_endpoint", "--script", "demo"]
     process = _popen([*argv, "--owner", str(os.getpid())])
-    try:
-        yield ScriptedModel(await _port(process))
-    finally:
-        with anyio.CancelScope(shield=True):
-            await end(process, _MODEL_END_LIMIT)
-        if process.stdout is not None:
-            process.stdout.close()
+    assert process.stdout is not None
+    with process.stdout:
+        try:
+            yield ScriptedModel(await _port(process))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await end(process, _MODEL_END_LIMIT)
 
 
 def _popen(argv: list[str]) -> subprocess.Popen[bytes]:

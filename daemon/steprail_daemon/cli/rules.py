@@ -131,6 +131,8 @@ HELP: Final = (
 #: What can become of a rule whose figures are not known.
 ON_UNKNOWN: Final = ("refuse", "ignore", "stop")
 
+#: What the daemon calls a rule, and the words of its advice. It gives the field of the first rule only beside its
+#: sentence, so that they are looked for in there; a test has real sentences.
 _FIELD: Final = re.compile(r"stop_rules\[(\d+)\](?:\.[a-z_.]+)?(?::(\d+):(\d+):?)?")
 _UNSERVED: Final = "set its on_unknown to IGNORE or STOP"
 _ACCEPTED_UNSERVED: Final = (
@@ -151,7 +153,7 @@ def as_typed(rules: Sequence[ShortRule]) -> Iterator[None]:
     except Refused as refused:
         said = _FIELD.sub(partial(_named, rules), refused.said).replace(_UNSERVED, _ACCEPTED_UNSERVED)
         kind = WrongRule if refused.reason == "RULE_INVALID" else Refused
-        raise kind(refused.reason, said) from None
+        raise kind(refused.reason, said, refused.about) from None
 
 
 def _named(rules: Sequence[ShortRule], found: re.Match[str]) -> str:

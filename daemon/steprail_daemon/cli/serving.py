@@ -10,17 +10,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
 from steprail_daemon.cli.problems import Problem
 from steprail_daemon.cli.reach import listens
+from steprail_daemon.threads import run_apart
 
 #: Seconds.
 START_LIMIT = 60.0
+KILLED_LIMIT = 10.0
 _BETWEEN_TRIES = 0.05
 _LINES_SHOWN = 15
 
@@ -59,13 +59,25 @@ async def wait_until_it_listens(address: str, process: subprocess.Popen[bytes], 
 
 
 async def end(process: subprocess.Popen[bytes], limit: float) -> None:
-    """End a process by SIGTERM, or by SIGKILL after `limit` seconds. Not to be cancelled: shield it."""
+    """End a process by SIGTERM, or by SIGKILL after `limit` seconds. Not to be cancelled: shield it.
+
+    Raises:
+        Problem: it is still there after SIGKILL.
+    """
     process.terminate()
-    try:
-        await anyio.to_thread.run_sync(partial(process.wait, limit))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        await anyio.to_thread.run_sync(process.wait)
+    if await _ended(process, limit):
+        return
+    process.kill()
+    if not await _ended(process, KILLED_LIMIT):
+        held = "the kernel holds it, often for a file system that does not answer"
+        raise Problem(f"process {process.pid} is still there {KILLED_LIMIT:g} s after SIGKILL: {held}")
+
+
+async def _ended(process: subprocess.Popen[bytes], limit: float) -> bool:
+    with anyio.move_on_after(limit):
+        await run_apart(process.wait)
+        return True
+    return False
 
 
 def last_lines(log: Path) -> str:

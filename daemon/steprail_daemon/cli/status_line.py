@@ -16,7 +16,8 @@ import click
 from steprail_daemon.cli.progress import fit
 
 _ERASE: Final = "\r\x1b[K"
-_TICK: Final = 1.0
+#: Seconds after which the clock may have changed the words.
+TICK: Final = 1.0
 #: What comes in one go is drawn once: seconds between a change and its drawing.
 _PAUSE: Final = 0.05
 #: Terminals that cannot take a line back.
@@ -25,15 +26,21 @@ _FEWEST_COLUMNS: Final = 8
 
 
 class StatusLine:
-    """A line on stderr with the words that `words` gives for a time of the monotonic clock; empty for none.
+    """A line on stderr with the words that `words` gives for a time of `clock`, in seconds; empty for none.
+
+    It is looked at again after `tick` seconds, and when it is refreshed.
 
     Whatever else writes on the terminal does so within `gone`. Nothing is ever shown outside of `shown`, in the
     background, where stderr is no terminal that can take a line back, or where stdout goes through a pipe, which may
     end on the same terminal.
     """
 
-    def __init__(self, words: Callable[[float], str]) -> None:
+    def __init__(
+        self, words: Callable[[float], str], clock: Callable[[], float] = time.monotonic, tick: float = TICK
+    ) -> None:
         self._words = words
+        self._clock = clock
+        self._tick = tick
         self._changed: anyio.Event | None = None
         self._drawn = ""
         self._away = 0
@@ -41,7 +48,7 @@ class StatusLine:
     @asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
         """Show it within, and keep its clocks going."""
-        if not _possible():
+        if not possible():
             yield
             return
         self._changed = anyio.Event()
@@ -74,17 +81,18 @@ class StatusLine:
     async def _keep_up(self) -> None:
         """Draw whatever has changed, and what the clock has changed."""
         while self._changed is not None:
-            with anyio.move_on_after(_TICK):
+            with anyio.move_on_after(self._tick):
                 await self._changed.wait()
                 await anyio.sleep(_PAUSE)
             self._changed = anyio.Event()
             self._draw()
 
     def _draw(self) -> None:
+        at = self._clock()
         if self._away or not _in_foreground():
             return
         columns = _columns()
-        line = fit(self._words(time.monotonic()), columns - 1) if columns >= _FEWEST_COLUMNS else ""
+        line = fit(self._words(at), columns - 1) if columns >= _FEWEST_COLUMNS else ""
         if line != self._drawn:
             self._write(_ERASE + _dimmed(line))
             self._drawn = line
@@ -102,7 +110,8 @@ class StatusLine:
             self._changed = None
 
 
-def _possible() -> bool:
+def possible() -> bool:
+    """Whether a line can stand below what is printed: see `StatusLine`."""
     if os.environ.get("TERM", "") in _PLAIN or not _is_terminal(sys.stderr):
         return False
     try:

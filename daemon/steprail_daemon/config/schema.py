@@ -17,7 +17,9 @@ from steprail_daemon.config.values import Kind
 
 T = TypeVar("T")
 
-DRIVERS = ("claude", "autohand", "scripted")
+#: The driver of the built-in agent, which has no model.
+SCRIPTED = "scripted"
+DRIVERS = ("claude", "autohand", SCRIPTED)
 #: The built-in agent runs on the daemon's own interpreter; `-P`, or the session's directory could take the place of its
 #: modules.
 SCRIPTED_COMMAND = (sys.executable, "-P", "-m", "steprail_scripted")
@@ -403,7 +405,7 @@ class RateLimits:
 
 def default_command(driver: str) -> tuple[str, ...]:
     """Give the command of an agent that names none."""
-    return SCRIPTED_COMMAND if driver == "scripted" else (driver,)
+    return SCRIPTED_COMMAND if driver == SCRIPTED else (driver,)
 
 
 def default_pass(driver: str) -> tuple[str, ...]:

@@ -119,7 +119,7 @@ class Agents:
         if found is None or found.mark is None or found.result.unavailable_reason:
             return None
         try:
-            path = _find(agent)
+            path = find_program(agent)
             return found if path == found.path and _mark_of(path) == found.mark else None
         except OSError:
             return None
@@ -142,7 +142,7 @@ class Agents:
     async def _look(self, agent: AgentSettings, ended: asyncio.Event) -> None:
         path, mark = agent.command[0], None
         try:
-            path = _find(agent)
+            path = find_program(agent)
             mark = _mark_of(path)
             result = await self._check(agent, path) or await self._ask(agent, path)
         except OSError as error:
@@ -240,7 +240,8 @@ class _Answer:
         self._ended.set()
 
 
-def _find(agent: AgentSettings) -> str:
+def find_program(agent: AgentSettings) -> str:
+    """Give the path of an agent's program; raises OSError if there is none."""
     found = shutil.which(agent.command[0], path=agent.environment.get("PATH", os.defpath))
     if found is None:
         raise FileNotFoundError(errno.ENOENT, "it was not found or is not executable")

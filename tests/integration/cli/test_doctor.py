@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -79,9 +79,11 @@ class Doctor:
         path.chmod(0o755)
         return path
 
-    def run(self, *arguments: str, shell: str = "") -> tuple[int, dict[str, Finding]]:
-        """Give the status and findings by what they are about; those about the same thing in one text."""
-        command = [STEPRAIL, "doctor", "--json", *arguments]
+    def run(
+        self, *arguments: str, shell: str = "", program: Sequence[str] = (STEPRAIL,)
+    ) -> tuple[int, dict[str, Finding]]:
+        """Give the status and the last finding by what it is about."""
+        command = [*program, "doctor", "--json", *arguments]
         done = subprocess.run(
             ["sh", "-c", f'{shell} exec "$@"', "sh", *command],
             env=self.environment,
@@ -207,6 +209,44 @@ def test_programs_that_cannot_be_used_are_told_apart(doctor: Doctor) -> None:
     assert found["agents"]["text"] == "none of them can be used"
 
 
+#: The command with a short bound for looks at files.
+SOON = (
+    sys.executable,
+    "-c",
+    "from steprail_daemon.cli import main; from steprail_daemon.cli.doctor import looks; looks.LIMIT = 0.2\n"
+    "main.main()",
+)
+
+
+def test_a_program_whose_file_never_answers_is_a_problem_and_does_not_hold_the_command(doctor: Doctor) -> None:
+    os.mkfifo(doctor.room / "bin" / "claude", 0o700)
+    for checksum in ("", f'checksum = "{"0" * 64}"\n'):
+        doctor.configure(f'[processes]\nstart_timeout = "1s"\n[agents.claude]\n{checksum}')
+        status, found = doctor.run()
+        assert (status, found["agent claude"]["mark"]) == (1, "PROBLEM")
+        assert found["agent claude"]["text"] == "the file of program 'claude' could not be read within 1 s"
+        assert "agent claude, gate" not in found
+
+
+def test_a_login_whose_file_never_answers_is_a_problem_and_does_not_hold_the_command(doctor: Doctor) -> None:
+    doctor.configure("[agents.claude]\n")
+    doctor.program("claude", f'#!/bin/sh\nexec {" ".join(FAKE_CLAUDE)} "$@"\n')
+    (doctor.room / ".claude").mkdir()
+    os.mkfifo(doctor.room / ".claude" / ".credentials.json")
+    status, found = doctor.run("--no-try", program=SOON)
+    assert (status, found["agent claude, login"]["mark"]) == (1, "PROBLEM")
+    assert found["agent claude, login"]["text"] == "a look at its files did not end within 0.2 s"
+
+
+def test_a_check_that_never_ends_is_a_problem_and_does_not_hold_the_command(doctor: Doctor, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    status, found = doctor.run("--no-try", "--state-dir", str(tmp_path), program=SOON)
+    assert (status, found["doctor"]["mark"]) == (1, "PROBLEM")
+    # The last of those that look who holds the lock.
+    assert found["doctor"]["text"] == "the check descriptors did not end within 0.2 s"
+    assert found["agent scripted"]["mark"] == "OK"
+
+
 def test_few_descriptors_are_a_warning(doctor: Doctor) -> None:
     status, found = doctor.run("--no-try", shell="ulimit -n 200;")
     assert (status, found["agent scripted, gate"]["mark"]) == (0, "NOT_TRIED")
@@ -254,13 +294,12 @@ def test_a_daemon_that_finds_no_program_is_told_where_we_find_it(daemon: Daemon,
 
 def agent_is_up(room: Path) -> str:
     """Wait until an agent runs below a daemon of the doctor; gives the mark of that daemon's processes."""
-    deadline = time.monotonic() + BOUND
-    while time.monotonic() < deadline:
-        for file in (room / "tmp").glob("steprail-doctor-*/state/instance"):
-            name = file.read_text().strip()
-            if name and len(marked(f"{name}.")) >= 2:
-                return f"{name}."
-    raise AssertionError("no agent came up")
+
+    def names() -> list[str]:
+        return [file.read_text().strip() for file in (room / "tmp").glob("steprail-doctor-*/state/instance")]
+
+    anyio.run(until, lambda: any(name and len(marked(f"{name}.")) >= 2 for name in names()), BOUND)
+    return f"{names()[0]}."
 
 
 def model_of(doctor: int) -> int:

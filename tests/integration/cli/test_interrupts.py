@@ -15,7 +15,8 @@ def test_serve_is_left_while_it_starts_without_a_traceback(daemon: Daemon, alone
         started = screen.until("worker started")
         screen.type(CTRL_C)
         status, rest = screen.end()
-    assert status == 130
+    # A worker that was ready before it was told drains, and a daemon that has drained ends well.
+    assert status in {0, 130}
     assert "Traceback" not in rest
     assert "[info]" in started, "lines for people, on a terminal"
     assert marked(f"{(daemon.state / 'instance').read_text().strip()}.") == set()

@@ -4,7 +4,9 @@ import json
 import signal
 from typing import Any
 
+import anyio
 import pytest
+from tests.framework.daemon import Daemon
 from tests.integration.cli.conftest import LIMIT, Steprail, lines_until
 
 TWO_STEPS = json.dumps({"steps": 2})
@@ -170,3 +172,37 @@ def test_watching_what_is_not_there_is_one_sentence(name: str, shared: Steprail)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("steprail: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def with_scripted(daemon: Daemon) -> Steprail:
+    """Commands with a daemon that has the built-in agent too."""
+    daemon.config.write_text(f"{daemon.config.read_text()}\n[agents.scripted]\n")
+    anyio.run(daemon.start)
+    return Steprail(daemon.environment, daemon.workspace)
+
+
+def test_what_the_daemon_refuses_is_told_in_the_words_that_were_typed(with_scripted: Steprail) -> None:
+    steprail = with_scripted
+    wrong = steprail.run("run", "--stop-when", "steps=3", "--stop-when", "expr=step.nummer > 3", "{}")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("steprail: the rule 'expr=step.nummer > 3', line 1, column 5: ")
+    assert wrong.stderr.endswith(" (RULE_INVALID)\n")
+    blind = steprail.run("run", "-a", "scripted", "--stop-when", "finish=stop", "{}")
+    assert (blind.returncode, blind.stdout) == (1, "")
+    assert blind.stderr == (
+        "steprail: the rule 'finish=stop' looks at what this agent never tells (finish_reason); --on-unknown ignore "
+        "takes it as one that never matches, --on-unknown stop stops at the first step (CAPABILITY_MISSING)\n"
+    )
+
+
+def test_an_id_that_the_daemon_does_not_know_is_answered_with_one_that_is_like_it(shared: Steprail) -> None:
+    shared.run("run", "{}")
+    run = objects(shared.run("runs", "--json").stdout)[0]["run"]
+    shown = shared.run("show", run["run_id"][:-1])
+    asked = f"'{run['run_id'][:-1]}'"
+    said = f"steprail: there is no run {asked}; did you mean {run['run_id']}? (RUN_NOT_FOUND)\n"
+    assert (shown.returncode, shown.stdout, shown.stderr) == (1, "", said)
+    closed = shared.run("close", run["session_id"][:-1])
+    assert (closed.returncode, closed.stdout) == (1, "")
+    assert closed.stderr.endswith(f"did you mean {run['session_id']}? (SESSION_NOT_FOUND)\n")

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import select
 import struct
 import termios
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from steprail_daemon.cli.follow import Following, follow_new
 
 #: What takes the last line back.
 ERASE = "\r\x1b[K"
+_MARK = "\x00"
 
 
 @dataclass
@@ -39,12 +41,13 @@ class Screen:
         os.write(self.master, text.encode())
 
     def rest(self) -> str:
-        """Give what came since, and is there."""
-        os.set_blocking(self.master, False)
-        try:
-            return self.seen + os.read(self.master, 65536).decode()
-        except BlockingIOError:
-            return self.seen
+        """Give all that was written since. A terminal hands on what was written in its own time, and in order."""
+        os.write(self.slave, _MARK.encode())
+        while _MARK not in self.seen:
+            assert select.select([self.master], [], [], 5)[0]
+            self.seen += os.read(self.master, 4096).decode()
+        rest, _, self.seen = self.seen.partition(_MARK)
+        return rest
 
     @contextmanager
     def written_on(self) -> Iterator[None]:

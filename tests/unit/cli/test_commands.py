@@ -416,7 +416,7 @@ class WithHistory(FakeDaemon):
 
     async def get_run(self, run_id: str) -> Message:
         if run_id not in ("run_1", "run_2"):
-            raise Refused("RUN_NOT_FOUND", f"there is no run {run_id!r}")
+            raise Refused("RUN_NOT_FOUND", f"there is no run {run_id!r}", {"run_id": run_id})
         return {**ended("STOPPED"), "run_id": run_id, "start_time": "2026-01-02T03:04:05Z"}
 
     async def list_runs(self, session_id: str) -> list[Message]:

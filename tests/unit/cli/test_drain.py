@@ -3,20 +3,24 @@
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
+import anyio
 import pytest
 from click.testing import CliRunner, Result
 from tests.unit.cli.fakes import FakeDaemon
 
 from steprail_daemon.cli.client import Message
-from steprail_daemon.cli.commands import drain
+from steprail_daemon.cli.commands.drain import wait_until_gone
 from steprail_daemon.cli.main import cli
-from steprail_daemon.cli.problems import Refused
+from steprail_daemon.cli.problems import Problem, Refused
 
 Invoke = Callable[..., Result]
 IDLE = {"phase": "DRAIN_PHASE_NOT_DRAINING", "live_runs": "3", "processes": "2"}
-BEGAN = datetime.now(UTC)
+BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+GRACE = timedelta(minutes=6)
 
 
 def status(phase: str, **fields: str) -> Message:
@@ -64,35 +68,76 @@ def test_a_drain_that_is_under_way_is_told_and_left_alone(invoke: Invoke) -> Non
     ]
 
 
-def test_waiting_shows_each_change_until_the_daemon_is_gone(invoke: Invoke) -> None:
-    result = invoke(FakeDaemon(drains=[IDLE, STOPPING, STOPPING, ABORTING, None]), "--wait")
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[2:] == [
+@dataclass
+class Time:
+    """A clock that only goes on while somebody pauses."""
+
+    now: datetime = BEGAN
+
+    def clock(self) -> datetime:
+        return self.now
+
+    async def pause(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+def wait(daemon: FakeDaemon, time: Time, *, as_json: bool = False) -> None:
+    """Wait for the end of a drain that has begun with a minute to its deadline."""
+    waiting = partial(wait_until_gone, as_json=as_json, clock=time.clock, pause=time.pause)
+    anyio.run(waiting, daemon, "unix:/nowhere", STOPPING)
+
+
+def test_waiting_shows_each_change_until_the_daemon_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    wait(FakeDaemon(drains=[STOPPING, STOPPING, ABORTING, None]), Time())
+    assert capsys.readouterr().out.splitlines() == [
         "  what is left is aborted, 1 live, 2 stopped, 1 aborted, 0 agent processes",
         "the daemon has drained and is gone",
     ]
 
 
-def test_as_json_each_status_is_an_object_and_the_end_too(invoke: Invoke) -> None:
-    result = invoke(FakeDaemon(drains=[IDLE, STOPPING, ABORTING, None]), "--wait", "--json")
-    assert [json.loads(line) for line in result.stdout.splitlines()] == [
-        {"drain_status": STOPPING},
+def test_as_json_each_status_is_an_object_and_the_end_too(capsys: pytest.CaptureFixture[str]) -> None:
+    wait(FakeDaemon(drains=[STOPPING, ABORTING, None]), Time(), as_json=True)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {"drain_status": ABORTING},
         {"drained": {"address": "unix:/nowhere"}},
     ]
 
 
-def test_waiting_ends_where_a_supervisor_has_started_the_next_daemon(invoke: Invoke) -> None:
-    result = invoke(FakeDaemon(drains=[IDLE, STOPPING, IDLE]), "--wait")
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "the daemon has drained, and another one listens there by now"
+def test_waiting_ends_where_a_supervisor_has_started_the_next_daemon(capsys: pytest.CaptureFixture[str]) -> None:
+    wait(FakeDaemon(drains=[IDLE]), Time())
+    said = "the daemon has drained, and another one listens there by now\n"
+    assert capsys.readouterr().out == said
 
 
-def test_waiting_is_given_up_long_after_the_deadline(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain, "_BEYOND_DEADLINE", timedelta(minutes=-5))
-    result = invoke(FakeDaemon(drains=[IDLE, STOPPING]), "--wait")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("steprail: the daemon is still there -5 minutes after its deadline")
+def test_waiting_is_given_up_long_after_the_deadline() -> None:
+    time = Time()
+    with pytest.raises(Problem) as caught:
+        wait(FakeDaemon(drains=[STOPPING] * 10_000), time)
+    assert GRACE <= time.now - BEGAN < GRACE + timedelta(seconds=1)
+    assert caught.value.message.startswith("the daemon is still there 5 minutes after its deadline")
+
+
+def test_a_daemon_that_tells_no_deadline_is_not_late_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    untold: Message = {"phase": "DRAIN_PHASE_STOPPING_RUNS"}
+    time = Time()
+    anyio.run(
+        partial(wait_until_gone, as_json=False, clock=time.clock, pause=time.pause),
+        FakeDaemon(drains=[untold, None]),
+        "unix:/nowhere",
+        untold,
+    )
+    assert capsys.readouterr().out == "the daemon has drained and is gone\n"
+
+
+def test_with_wait_the_command_ends_when_the_daemon_is_gone(invoke: Invoke) -> None:
+    now = datetime.now(UTC)
+    begun = {**STOPPING, "deadline": (now + timedelta(minutes=1)).isoformat()}
+    result = invoke(FakeDaemon(drains=[IDLE, begun, None]), "--wait", "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [
+        {"drain_status": begun},
+        {"drained": {"address": "unix:/nowhere"}},
+    ]
 
 
 def test_a_refusal_is_one_sentence(invoke: Invoke) -> None:

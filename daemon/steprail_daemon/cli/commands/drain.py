@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,6 +29,10 @@ _PHASES = {
 _BETWEEN_LOOKS = 0.2
 #: What may pass after the deadline until the daemon is gone: aborts, the end of processes, the journal.
 _BEYOND_DEADLINE = timedelta(minutes=5)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 class _Window(click.ParamType[float]):
@@ -72,20 +77,28 @@ def command(*, wait: bool, window: float | None, reason: str, address: str | Non
             click.echo(_begun_words(status) if begun else _already_words(status))
         _say(status, as_json=as_json)
         if wait:
-            await _wait(daemon, found, status, as_json=as_json)
+            await wait_until_gone(daemon, found, status, as_json=as_json)
 
     call(address, drain)
 
 
-async def _wait(daemon: Daemon, address: str, status: Message, *, as_json: bool) -> None:
-    """Show each change until the daemon is gone.
+async def wait_until_gone(
+    daemon: Daemon,
+    address: str,
+    status: Message,
+    *,
+    as_json: bool,
+    clock: Callable[[], datetime] = _now,
+    pause: Callable[[float], Awaitable[None]] = anyio.sleep,
+) -> None:
+    """Show each change until the daemon is gone. `pause` waits for so many seconds between two looks.
 
     Raises:
         Problem: it is still there long after its deadline.
     """
-    last = _time(status, "deadline") + _BEYOND_DEADLINE
-    while datetime.now(UTC) < last:
-        await anyio.sleep(_BETWEEN_LOOKS)
+    last = (_time(status, "deadline") or clock()) + _BEYOND_DEADLINE
+    while clock() < last:
+        await pause(_BETWEEN_LOOKS)
         try:
             now = await daemon.drain_status()
         except Problem as problem:
@@ -122,15 +135,17 @@ def _end(words: str, content: Message, *, as_json: bool) -> None:
 
 
 def _begun_words(status: Message) -> str:
-    window = _time(status, "deadline") - _time(status, "start_time")
+    start, deadline = _time(status, "start_time"), _time(status, "deadline")
+    window = deadline - start if start and deadline else timedelta()
     return f"draining: no new runs are taken; what is live in {span_words(f'{window.total_seconds()}s')} is aborted"
 
 
 def _already_words(status: Message) -> str:
     who = shorten(status["identity"]) if status.get("identity") else "a signal"
     why = f", {shorten(status['reason'])}" if status.get("reason") else ""
-    since = _time(status, "start_time").astimezone().strftime("%H:%M:%S")
-    return f"it is draining already, since {since} by {who}{why}; this changes nothing"
+    start = _time(status, "start_time")
+    since = f", since {start.astimezone():%H:%M:%S}" if start else ""
+    return f"it is draining already{since} by {who}{why}; this changes nothing"
 
 
 def _words(status: Message) -> str:
@@ -156,7 +171,8 @@ def _count(status: Message, field: str) -> int:
     return int(status.get(field, 0))
 
 
-def _time(status: Message, field: str) -> datetime:
+def _time(status: Message, field: str) -> datetime | None:
+    """Give a time of a status; None from a daemon that does not tell it."""
     text = str(status.get(field, ""))
-    # RFC 3339 may have nanoseconds, of which Python reads six digits; a daemon without a time is not late at once.
-    return datetime.fromisoformat(text) if text else datetime.now(UTC)
+    # RFC 3339 may have nanoseconds, of which Python reads six digits.
+    return datetime.fromisoformat(text) if text else None

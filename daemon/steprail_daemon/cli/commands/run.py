@@ -16,12 +16,9 @@ from steprail_daemon.cli.options import address_option, json_option, permissions
 from steprail_daemon.cli.problems import Problem
 from steprail_daemon.cli.rules import ShortRule, as_typed, rules_options
 from steprail_daemon.cli.stdin import whole
+from steprail_daemon.config.schema import SCRIPTED
 
 MODES = ("ask", "accept_edits", "read_only", "bypass")
-
-
-#: Driver of the built-in agent.
-_BUILT_IN = "scripted"
 
 
 @click.command()
@@ -112,8 +109,8 @@ async def _first_available(daemon: Daemon) -> str:
     if not agents:
         raise Problem("the daemon's configuration names no agent")
     usable = [agent for agent in agents if agent.get("available")]
-    with_model = [agent for agent in agents if agent.get("driver") != _BUILT_IN]
-    if with_model and usable and all(agent.get("driver") == _BUILT_IN for agent in usable):
+    with_model = [agent for agent in agents if agent.get("driver") != SCRIPTED]
+    if with_model and usable and all(agent.get("driver") == SCRIPTED for agent in usable):
         reasons = "; ".join([f"{agent['name']}: {agent.get('unavailable_reason', '')}" for agent in with_model])
         raise Problem(f"no agent can be used: {reasons}. `-a {usable[0]['name']}` is the built-in one, without a model")
     found = [agent for agent in usable if agent in with_model] or usable or agents

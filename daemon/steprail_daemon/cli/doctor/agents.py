@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from steprail_daemon.cli.doctor.findings import Case, Check, Finding, Tell, not_tried, note, ok, problem, warning
 from steprail_daemon.cli.doctor.logins import LOGINS
+from steprail_daemon.cli.doctor.looks import found_in_time
 from steprail_daemon.cli.doctor.trials import TRIALS, Observed, Trial, rehearse, what_failed
 from steprail_daemon.cli.live import state_of
 from steprail_daemon.cli.problems import Problem
 from steprail_daemon.config.load import DEFAULT
-from steprail_daemon.config.schema import DRIVERS
+from steprail_daemon.config.schema import DRIVERS, SCRIPTED
 
 if TYPE_CHECKING:
     from steprail_daemon.examine import AgentFound
 
-#: The driver of the built-in agent, which has no model.
-_BUILT_IN: Final = "scripted"
 _MIB: Final = 1 << 20
 
 AgentCheck = Callable[[Case, "AgentFound", Tell], Awaitable[None]]
@@ -45,7 +45,7 @@ def _some(found: list[AgentFound], tell: Tell) -> None:
     advice = "install one and see that its program is on the PATH, or name it in agents.<name>.command"
     if not usable:
         tell(problem("agents", "none of them can be used", advice))
-    elif all(agent.driver == _BUILT_IN for agent in usable):
+    elif all(agent.driver == SCRIPTED for agent in usable):
         text = "none can be used but the built-in one, which has no model and never works for you"
         tell(warning("agents", text, advice))
 
@@ -55,7 +55,9 @@ async def program(case: Case, agent: AgentFound, tell: Tell) -> None:
     about = f"agent {agent.name}"
     if _is_another(case, agent):
         return  # `digest` tells it; such a program is not even asked for its version
-    if agent.interpreter:
+    if agent.silent:
+        tell(problem(about, agent.problem, f"see what it is, or name another program in agents.{agent.name}.command"))
+    elif agent.interpreter:
         text = f"{agent.path} is a script for {agent.interpreter}, which is not on the PATH"
         tell(problem(about, text, f"install {agent.interpreter}, or put it on the PATH of the daemon"))
     elif not agent.problem:
@@ -89,7 +91,7 @@ async def digest(case: Case, agent: AgentFound, tell: Tell) -> None:
     """The checksum, against the one that is configured; otherwise it is told, so that it can be."""
     wanted = case.loaded.config.agents[agent.name].checksum
     about = f"agent {agent.name}, checksum"
-    if not agent.path or (not wanted and (agent.problem or agent.driver == _BUILT_IN)):
+    if not agent.path or (not wanted and (agent.problem or agent.driver == SCRIPTED)):
         return
     if not agent.digest:
         tell(warning(about, f"{agent.path} cannot be read by this user", "run this as the user of the daemon"))
@@ -127,7 +129,7 @@ async def login(case: Case, agent: AgentFound, tell: Tell) -> None:
     if look is None:
         tell(note(about, f"it cannot be told for the driver {agent.driver}", "start a run to see"))
     else:
-        tell(look(about, agent))
+        tell(await found_in_time(about, partial(look, about, agent)))
 
 
 async def trial(case: Case, agent: AgentFound, tell: Tell) -> None:

@@ -6,25 +6,21 @@ import inspect
 from functools import partial
 from typing import Final
 
-import anyio
-import anyio.to_thread
 import click
 
-from steprail_daemon.cli.doctor import agents, configuration, machine, reach, state
+from steprail_daemon.cli.doctor import addresses, agents, configuration, machine, state
 from steprail_daemon.cli.doctor.findings import Case, Check, Finding, Tell, problem
+from steprail_daemon.cli.doctor.looks import SILENT_FILES, in_time, limit_words
 
-#: In this order; the agents come last, as they take longest.
+#: In this order; the agents come last, as they take longest. `addresses.answer` writes `Case.server`, which
+#: `addresses.draining` and `agents.view` read.
 CHECKS: Final[tuple[Check, ...]] = (
     *configuration.CHECKS,
     *state.CHECKS,
     *machine.CHECKS,
-    *reach.CHECKS,
+    *addresses.CHECKS,
     *agents.CHECKS,
 )
-
-
-#: Seconds that a plain check may take: a directory of a server that is gone never answers.
-_PLAIN_LIMIT: Final = 20.0
 
 
 async def examine(case: Case, tell: Tell) -> None:
@@ -45,11 +41,9 @@ async def _make(check: Check, case: Case, tell: Tell) -> None:
         return
     found: list[Finding] = []
     try:
-        with anyio.fail_after(_PLAIN_LIMIT):
-            await anyio.to_thread.run_sync(partial(check, case, found.append), abandon_on_cancel=True)
+        await in_time(partial(check, case, found.append))
     except TimeoutError:
-        text = f"the check {check.__name__} did not end within {_PLAIN_LIMIT:.0f} s"
-        tell(problem("doctor", text, "see whether a file system that the configuration names does not answer"))
+        tell(problem("doctor", f"the check {check.__name__} did not end within {limit_words()}", SILENT_FILES))
         return
     for finding in found:
         tell(finding)

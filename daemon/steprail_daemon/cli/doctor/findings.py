@@ -77,7 +77,7 @@ class Case:
     """What checks are given. `agents` are the names to look at, which are those of the configuration unless `named`.
 
     `address_named`: somebody said where the daemon is. `connect` gives a daemon at an address. `trying`: agents are
-    started. `server` is what the daemon says of itself, once it was asked and if it answered.
+    started. `server` is what the daemon says of itself, once the check `addresses.answer` has asked and if it answered.
     """
 
     loaded: LoadedConfig

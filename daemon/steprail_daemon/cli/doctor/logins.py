@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steprail_daemon.cli.doctor.findings import Finding, note, ok, problem, warning
+from steprail_daemon.config.schema import SCRIPTED
 
 if TYPE_CHECKING:
     from steprail_daemon.examine import AgentFound
@@ -85,7 +86,7 @@ def scripted(about: str, agent: AgentFound) -> Finding:
     return ok(about, "it needs none")
 
 
-LOGINS: Final[Mapping[str, Login]] = {"claude": claude, "autohand": autohand, "scripted": scripted}
+LOGINS: Final[Mapping[str, Login]] = {"claude": claude, "autohand": autohand, SCRIPTED: scripted}
 
 
 def _json(file: Path) -> Mapping[str, Any]:

@@ -11,8 +11,8 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,11 +21,14 @@ import anyio
 
 from steprail_daemon.cli.client import Daemon, Message
 from steprail_daemon.cli.doctor import memory
+from steprail_daemon.cli.doctor.looks import in_time, limit_words
 from steprail_daemon.cli.live import has_ended, state_of
 from steprail_daemon.cli.output import shorten
 from steprail_daemon.cli.problems import Problem
+from steprail_daemon.cli.processes import left_after, watched
 from steprail_daemon.cli.rehearsal import Room, ScriptedModel, scripted_model
 from steprail_daemon.cli.rules import ShortRule
+from steprail_daemon.config.schema import SCRIPTED
 from steprail_daemon.parent import family
 
 if TYPE_CHECKING:
@@ -37,7 +40,6 @@ QUIET: Final = 1.0
 _WORK_LIMIT: Final = 60.0
 _END_LIMIT: Final = 30.0
 _GONE_LIMIT: Final = 10.0
-_BETWEEN_LOOKS: Final = 0.05
 #: Length of a socket's path on Linux, with room for the name of the socket.
 _LONGEST_DIRECTORY: Final = 80
 _ONE_STEP: Final = (ShortRule("steps", 1, "steps=1"),)
@@ -103,7 +105,7 @@ def _prepare_autohand(home: Path) -> None:
 
 TRIALS: Final[Mapping[str, Trial]] = {
     "claude": Trial("Look around, leave a note, and read it back.", asks_model=True),
-    "scripted": Trial(_SCRIPT),
+    SCRIPTED: Trial(_SCRIPT),
     "autohand": Trial(
         "Say yes.",
         gate_not_tried="there is no scripted model for the driver autohand",
@@ -139,10 +141,14 @@ async def rehearse(agent: AgentFound, trial: Trial, start_limit: float) -> Obser
         Problem: the trial itself went wrong, or took too long.
     """
     limit = start_limit + _WORK_LIMIT
-    with _directory() as directory:
+    try:
+        made = await in_time(_directory)
+    except TimeoutError:
+        raise Problem(f"the directory for temporary files did not answer within {limit_words()}") from None
+    with made as directory:
         try:
             with anyio.fail_after(limit):
-                return await _in(Room(directory), agent, trial, start_limit)
+                return await _in(Room(Path(directory)), agent, trial, start_limit)
         except TimeoutError:
             raise Problem(f"it did not come to its first step and its end within {limit:.0f} s") from None
 
@@ -158,11 +164,12 @@ async def _in(room: Room, agent: AgentFound, trial: Trial, start_limit: float) -
             session = await daemon.create_session(agent.name, str(room.workspace), "")
             run, start_seconds = await _run(daemon, session["session_id"], trial)
             processes = [found for child in family.agents(pid) for found in memory.tree(child)]
-            used = memory.measure(processes)
-            before = await model.requests() if model else []
-            await anyio.sleep(QUIET)
-            await daemon.close_session(session["session_id"], force=True)
-            left = await _left(processes)
+            with watched(processes) as descriptors:
+                used = memory.measure(processes)
+                before = await model.requests() if model else []
+                await anyio.sleep(QUIET)
+                await daemon.close_session(session["session_id"], force=True)
+                left = await left_after(descriptors, _GONE_LIMIT)
         # Only now is nobody left who could ask.
         after = await model.requests() if model else []
     return Observed(
@@ -219,25 +226,18 @@ async def _run(daemon: Daemon, session_id: str, trial: Trial) -> tuple[Message, 
     return await daemon.get_run(run["run_id"]), start_seconds
 
 
-async def _left(pids: list[int]) -> int:
-    """Wait until processes are gone; give how many are not."""
-    with anyio.move_on_after(_GONE_LIMIT):
-        while any(memory.is_alive(pid) for pid in pids):  # noqa: ASYNC110 - no children of ours, nothing tells us
-            await anyio.sleep(_BETWEEN_LOOKS)
-    return sum(memory.is_alive(pid) for pid in pids)
-
-
-@contextmanager
-def _directory() -> Iterator[Path]:
+def _directory() -> tempfile.TemporaryDirectory[str]:
     """Make a directory; not in the usual place if a socket there would have too long a path."""
-    place = None if len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_DIRECTORY else "/tmp"  # noqa: S108 - made private
-    with tempfile.TemporaryDirectory(prefix="steprail-doctor-", dir=place) as name:
-        yield Path(name).resolve()
+    place = Path(tempfile.gettempdir()).resolve()
+    if len(os.fsencode(place)) > _LONGEST_DIRECTORY:
+        place = Path("/tmp")  # noqa: S108 - made private
+    return tempfile.TemporaryDirectory(prefix="steprail-doctor-", dir=place)
 
 
 def what_failed(run: Message) -> str:
     """Say how a run ended that was to be stopped."""
     failure: Mapping[str, Any] = run.get("failure", {})
     state = state_of(run).lower() if has_ended(run) else "not over"
-    reason = failure.get("reason") or ""
-    return f"the run is {state} {reason}: {shorten(failure.get('message', ''), 400)}".replace(" :", ":").rstrip(": ")
+    what = " ".join(part for part in (state, failure.get("reason", "")) if part)
+    message = shorten(failure.get("message", ""), 400)
+    return f"the run is {what}: {message}" if message else f"the run is {what}"

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.cli.doctor.conftest import MakeCase
 
-from steprail_daemon.cli.doctor import examination
+from steprail_daemon.cli.doctor import examination, looks
 from steprail_daemon.cli.doctor.findings import Case, Finding, Tell, ok
 from steprail_daemon.cli.main import cli
 
@@ -45,13 +45,13 @@ def test_a_check_that_hangs_is_a_finding(make: MakeCase, monkeypatch: pytest.Mon
     def hanging(case: Case, tell: Tell) -> None:
         os.read(reading, 1)
 
-    monkeypatch.setattr(examination, "_PLAIN_LIMIT", 0.01)
+    monkeypatch.setattr(looks, "LIMIT", 0.01)
     try:
         (found,) = examined(monkeypatch, make(), hanging)
     finally:
         os.close(writing)
         os.close(reading)
-    assert found.text == "the check hanging did not end within 0 s"
+    assert found.text == "the check hanging did not end within 0.01 s"
 
 
 def test_output_that_cannot_be_written_ends_it(make: MakeCase) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import stat
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -23,8 +22,9 @@ from steprail_daemon.cli.doctor.findings import (
     warning,
     why_not_writable,
 )
-from steprail_daemon.cli.problems import Problem, Unanswered
-from steprail_daemon.cli.reach import listens
+from steprail_daemon.cli.doctor.looks import found_in_time
+from steprail_daemon.cli.problems import NobodyListens, Problem
+from steprail_daemon.cli.reach import Kind, Silence, why_silent
 
 _ABOUT: Final = "daemon"
 #: Seconds within which a daemon has to answer.
@@ -35,36 +35,30 @@ async def addresses(case: Case, tell: Tell) -> None:
     """Whether each address of the configuration is served, or could be."""
     for address in case.loaded.config.server.listen:
         about = f"listen {address}"
-        if address.startswith("unix:"):
-            tell(await _socket(about, address))
-        elif await listens(address):
+        silence = await why_silent(address)
+        if silence is None:
             tell(ok(about, "something listens there"))
+        elif address.startswith("unix:"):
+            tell(await _socket(about, Path(address.removeprefix("unix:").removeprefix("//")), silence))
         else:
-            tell(_port(about, address))
+            tell(await found_in_time(about, partial(_port, about, address)))
 
 
-async def _socket(about: str, address: str) -> Finding:
-    unlike = _unlike_a_socket(about, Path(address.removeprefix("unix:").removeprefix("//")))
-    if unlike is not None:
-        return unlike
-    if await listens(address):
-        return ok(about, "something listens there")
-    return ok(about, "a daemon that is dead left its socket, which the next start removes")
-
-
-def _unlike_a_socket(about: str, path: Path) -> Finding | None:
-    """Judge what is at a path; None if it is a socket that can be opened."""
-    try:
-        mode = path.lstat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return _place(about, path.parent)
-    except OSError as error:
-        return problem(about, f"it cannot be looked at: {error.strerror}", "run this as the user of the daemon")
-    if not stat.S_ISSOCK(mode):
-        return problem(about, "a file is there that is no socket", "remove it, or change server.listen")
-    if not os.access(path, os.W_OK):
-        return problem(about, "this user may not open the socket", "run this as the user of the daemon")
-    return None
+async def _socket(about: str, path: Path, silence: Silence) -> Finding:
+    match silence.kind:
+        case Kind.ABSENT | Kind.NO_DIRECTORY:
+            return await found_in_time(about, partial(_place, about, path.parent))
+        case Kind.LEFT_OVER:
+            return ok(about, "a daemon that is dead left its socket, which the next start removes")
+        case Kind.FORBIDDEN:
+            advice = "run this as the user of the daemon"
+        case Kind.NO_SOCKET:
+            advice = "remove it, or change server.listen"
+        case Kind.NO_ANSWER:
+            advice = "see what listens there, and whether the file system of the socket answers"
+        case _:
+            advice = "change server.listen"
+    return problem(about, silence.why, advice)
 
 
 def _place(about: str, directory: Path) -> Finding:
@@ -91,14 +85,17 @@ def _port(about: str, address: str) -> Finding:
 
 
 async def answer(case: Case, tell: Tell) -> None:
-    """Whether a daemon answers where commands would look for one, and of which version it is."""
+    """Whether a daemon answers where commands would look for one, and of which version it is.
+
+    It writes `case.server`, for the checks after it.
+    """
     server: dict[str, object] = {}
     try:
         with anyio.fail_after(_ANSWER_LIMIT):
             async with case.connect(case.address) as daemon:
                 server = await daemon.server_info()
-    except Unanswered as error:
-        tell(_unanswered(case, error))
+    except NobodyListens as error:
+        tell(_nobody(case, error))
         return
     except (Problem, TimeoutError) as error:
         text = error.message if isinstance(error, Problem) else f"no answer came within {_ANSWER_LIMIT:.0f} s"
@@ -114,11 +111,12 @@ async def answer(case: Case, tell: Tell) -> None:
         tell(warning(_ABOUT, text, "restart the daemon if it was updated, or use the command line of its version"))
 
 
-def _unanswered(case: Case, error: Unanswered) -> Finding:
+def _nobody(case: Case, error: NobodyListens) -> Finding:
     if case.address_named:
-        return problem(_ABOUT, error.message.partition(";")[0], "start a daemon there, or name another address")
+        text = f"no daemon listens on {error.address}: {error.why}"
+        return problem(_ABOUT, text, "start a daemon there, or name another address")
     advice = "start one with `steprail serve`; `run` and `continue` start one for themselves"
-    return note(_ABOUT, f"no daemon listens on {case.address}", advice)
+    return note(_ABOUT, f"no daemon listens on {error.address}", advice)
 
 
 def draining(case: Case, tell: Tell) -> None:
