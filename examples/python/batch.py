@@ -58,7 +58,7 @@ class Batch:
             try:
                 if limit:
                     await self.run(row, limit)
-            except StepRailError as error:
+            except (StepRailError, UnicodeError) as error:
                 row.outcome = "failed"
                 row.note = str(error)
             finally:
@@ -105,7 +105,9 @@ async def main(options: argparse.Namespace) -> int:
     for row in rows:
         spent = "unknown" if row.cost is None else f"{row.cost / MICRO:.6f} USD"
         note = "".join(letter if letter.isprintable() else " " for letter in row.note)[:80]
-        print(f"{row.directory!s:24} {row.outcome:10} {row.steps:3} steps {spent:>13}  {note}")
+        # The name of a directory may be no text.
+        name = str(row.directory).encode("utf-8", "backslashreplace").decode()
+        print(f"{name:24} {row.outcome:10} {row.steps:3} steps {spent:>13}  {note}")
     return 0 if all(row.outcome == "completed" for row in rows) else 1
 
 

@@ -99,6 +99,10 @@ async def main(options: argparse.Namespace) -> None:
                     raise StepRailError("no more streams are served at one time")
                 async with places, client.run(prompt, **settings) as run:
                     await stream(run, reader, writer)
+                    ended = (await run.get()).HasField("end_time")
+                if ended:
+                    # Nobody goes on with it, and its agent would wait for that.
+                    await client.close_session(run.session_id)
             except (StepRailError, ValueError, RecursionError, asyncio.LimitOverrunError) as error:
                 ours = isinstance(error, StepRailError) and not isinstance(error, InvalidArgument)
                 status = "503 Service Unavailable" if ours else "400 Bad Request"
@@ -113,7 +117,9 @@ async def main(options: argparse.Namespace) -> None:
         server = await asyncio.start_server(lambda *ends: group.create_task(serve(*ends)), "127.0.0.1", options.port)
         port = server.sockets[0].getsockname()[1]
         print(f"listening on http://127.0.0.1:{port}/runs", flush=True)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+        this = asyncio.current_task()
+        assert this is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
         async with group:
             with contextlib.closing(server):
                 await asyncio.Future()
@@ -134,7 +140,7 @@ def arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     try:
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
             asyncio.run(main(arguments()))
     except (StepRailError, OSError, OverflowError) as error:
         sys.exit(f"stream_server: {error}")

@@ -15,7 +15,7 @@ import click
 from steprail_daemon.cli.client import Daemon
 from steprail_daemon.cli.configuration import find_address, load, named_address, own_address
 from steprail_daemon.cli.nearly import meant
-from steprail_daemon.cli.own_daemon import daemon_for_a_run
+from steprail_daemon.cli.own_daemon import daemon_for_a_command
 from steprail_daemon.cli.problems import Refused
 from steprail_daemon.config.load import LoadedConfig
 
@@ -52,10 +52,13 @@ def call(address: str | None, use: Callable[[Daemon], Awaitable[T]]) -> T:
     return run_async(do)
 
 
-def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]], *, root: Path | None = None) -> T:
+def call_with_daemon(
+    address: str | None, use: Callable[[Daemon], Awaitable[T]], *, root: Path | None = None, looks: bool = False
+) -> T:
     """Use the daemon that listens, or one that is started for it where the default address has none.
 
     `root` is where the run works: a daemon that is started allows it, unless the configuration names the roots.
+    `looks`: nothing is started on it.
 
     Raises:
         Problem: no daemon can be had, or it refused.
@@ -66,9 +69,12 @@ def call_with_daemon(address: str | None, use: Callable[[Daemon], Awaitable[T]],
     found = own_address(loaded)
 
     async def do() -> T:
-        async with daemon_for_a_run(found, loaded, _allow(root, loaded)) as done, connect(found) as daemon:
+        # What takes long to load is loaded first: a daemon that is found may be another command's, and go.
+        connect(found)
+        started = daemon_for_a_command(found, loaded, _allow(root, loaded), looks=looks)
+        async with started as own, connect(own.address) as daemon:
             result = await _told(use, daemon)
-            done()
+            own.done()
             return result
 
     return run_async(do)

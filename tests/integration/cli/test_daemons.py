@@ -202,3 +202,11 @@ def test_colours_are_for_terminals_and_not_with_no_color(alone: Steprail) -> Non
     alone.environment.pop("NO_COLOR", None)
     assert b"\x1b[" in shown_on_a_terminal(alone)
     assert b"\x1b[" not in shown_on_a_terminal(alone, NO_COLOR="1")
+
+
+def test_commands_that_start_a_daemon_for_themselves_at_once_all_get_one(daemon: Daemon, alone: Steprail) -> None:
+    processes = [alone.start(command) for command in ("runs", "sessions", "agents", "runs")]
+    ended = [process.communicate(timeout=LIMIT) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), ended
+    assert marked(f"{instance(daemon)}.") == set()
+    assert [path.name for path in daemon.state.glob("*.sock")] == []

@@ -29,4 +29,4 @@ def command(*, address: str | None, as_json: bool) -> None:
             rows.append([agent["name"], agent.get("driver", ""), agent.get("version") or "?", gate, ready])
         table(["AGENT", "DRIVER", "VERSION", "STEP GATE", "AVAILABLE"], rows)
 
-    call_with_daemon(address, list_agents)
+    call_with_daemon(address, list_agents, looks=True)

@@ -45,4 +45,4 @@ def command(*, session_id: str | None, address: str | None, as_json: bool) -> No
         ]
         table(["RUN", "STATE", "STEPS", "MADE (UTC)", "PROMPT"], rows)
 
-    call_with_daemon(address, list_runs)
+    call_with_daemon(address, list_runs, looks=True)

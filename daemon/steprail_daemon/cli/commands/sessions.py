@@ -34,4 +34,4 @@ def command(*, address: str | None, as_json: bool) -> None:
         ]
         table(["SESSION", "AGENT", "STATE", "LIVE RUN", "DIRECTORY"], rows)
 
-    call_with_daemon(address, list_sessions)
+    call_with_daemon(address, list_sessions, looks=True)

@@ -43,4 +43,4 @@ def command(*, run_id: str, address: str | None, as_json: bool) -> None:
         for line in end_lines(run, goes_on=goes_on) if has_ended(run) else [state_of(run).lower().replace("_", " ")]:
             click.echo(line)
 
-    call_with_daemon(address, show)
+    call_with_daemon(address, show, looks=True)
