@@ -76,10 +76,15 @@ async def find_agents(loaded: LoadedConfig, environ: Mapping[str, str], names: I
     """Look at agents, each for at most a few times `processes.start_timeout`.
 
     Raises:
-        ValueError: their environment is refused; see `start_problem`.
+        ValueError: their environment is refused, see `start_problem`; or a path of the configuration does not answer.
     """
     wanted = set(names)
-    settings = engine_settings(loaded, environ)
+    limit = loaded.config.processes.start_timeout_ns / 1e9
+    try:
+        with anyio.fail_after(limit):
+            settings = await run_apart(partial(engine_settings, loaded, environ))
+    except TimeoutError:
+        raise ValueError(f"a look at server.workspace_roots did not end within {limit:g} s") from None
     settings = msgspec.structs.replace(
         settings, agents=tuple(agent for agent in settings.agents if agent.name in wanted)
     )
@@ -96,8 +101,7 @@ async def find_agents(loaded: LoadedConfig, environ: Mapping[str, str], names: I
     found: list[AgentFound] = []
     for agent in settings.agents:
         if agent.name not in looked:
-            seconds = settings.start_timeout_ns / 1e9
-            silent = f"the file of program {agent.command[0]!r} could not be read within {seconds:g} s"
+            silent = f"the file of program {agent.command[0]!r} could not be read within {limit:g} s"
             found.append(_found(agent, problem=silent, silent=True))
             continue
         view = views[agent.name]

@@ -17,7 +17,7 @@ import pytest
 from tests.framework.daemon import FAKE_CLAUDE, STEPRAIL, Daemon, short_directory
 from tests.framework.liveness import marked, wait_gone, wait_none_marked
 from tests.framework.waiting import until
-from tests.integration.cli.conftest import LIMIT, Steprail
+from tests.integration.cli.conftest import LIMIT, Steprail, lines_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -360,6 +360,22 @@ def test_a_program_that_is_asked_for_its_version_does_not_outlive_the_doctor(doc
     _, errors = process.communicate(timeout=LIMIT)
     assert (process.returncode, errors) == (130, "")
     assert wait_gone(map(int, pids.read_text().split()), BOUND) == set()
+
+
+def test_it_is_left_while_a_file_does_not_answer(doctor: Doctor) -> None:
+    doctor.configure("[agents.claude]\n")
+    os.mkfifo(doctor.room / "bin" / "claude", 0o700)
+    process = run_doctor(doctor)
+    try:
+        # The finding before those about agents; it is given up after 30 s only.
+        lines_until(process, "note       daemon: ")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=10)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, errors) == (143, "")
+    doctor.nothing_is_left()
 
 
 def test_what_it_started_ends_by_itself_when_it_is_killed(doctor: Doctor) -> None:

@@ -31,7 +31,7 @@ async def agents(case: Case, tell: Tell) -> None:
     try:
         found = await find_agents(case.loaded, case.environ, case.agents)
     except ValueError as error:
-        tell(not_tried("agents", f"what they would be given is refused: {error}", "correct what it names"))
+        tell(not_tried("agents", f"what they would be given cannot be told: {error}", "correct what it names"))
         return
     for agent in found:
         for check in AGENT_CHECKS if not agent.problem else (program, digest):

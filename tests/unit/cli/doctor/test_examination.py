@@ -9,9 +9,10 @@ import anyio
 import click
 import pytest
 from click.testing import CliRunner
-from tests.unit.cli.doctor.conftest import MakeCase
+from tests.unit.cli.doctor.conftest import MakeCase, lines
 
-from steprail_daemon.cli.doctor import examination, looks
+from steprail_daemon import examine
+from steprail_daemon.cli.doctor import agents, examination, looks
 from steprail_daemon.cli.doctor.findings import Case, Finding, Tell, ok
 from steprail_daemon.cli.main import cli
 
@@ -52,6 +53,20 @@ def test_a_check_that_hangs_is_a_finding(make: MakeCase, monkeypatch: pytest.Mon
         os.close(writing)
         os.close(reading)
     assert found.text == "the check hanging did not end within 0.01 s"
+
+
+def test_agents_are_not_looked_for_where_a_path_of_the_configuration_hangs(
+    make: MakeCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setattr(examine, "engine_settings", lambda *_: os.read(reading, 1))
+    try:
+        found = lines(agents.agents, make(environ={"STEPRAIL_PROCESSES__START_TIMEOUT": "10ms"}))
+    finally:
+        os.close(writing)
+        os.close(reading)
+    said = "a look at server.workspace_roots did not end within 0.01 s"
+    assert found == [f"not tried: what they would be given cannot be told: {said}"]
 
 
 def test_output_that_cannot_be_written_ends_it(make: MakeCase) -> None:
