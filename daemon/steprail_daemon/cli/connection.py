@@ -29,6 +29,7 @@ _DISCARD_LIMIT: Final = 5.0
 _ADVICE: Final = {
     "TOKEN_MISSING": "; $STEPRAIL_TOKEN_FILE is to name a file with a token",
     "DRAINING": "; it takes no new runs, and is there again once it is started anew",
+    "CWD_NOT_ALLOWED": "; a daemon started above that directory, or with --set server.workspace_roots=DIR, allows it",
 }
 
 #: What becomes of a short rule, by its word.
