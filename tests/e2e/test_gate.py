@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.e2e.conftest import Stage, stage
 from tests.framework.liveness import wait_gone, wait_none_marked
+from tests.framework.waiting import until
 
 from steprail.client import steps
-from steprail.v1 import decisions_pb2, events_pb2, runs_pb2
+from steprail.v1 import decisions_pb2, events_pb2, runs_pb2, sessions_pb2
 from steprail_daemon.testing.messages_endpoint import Request, Script, Step, Tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -48,6 +50,13 @@ def results_in(request: Request) -> set[str]:
 
 def calls_up_to(number: int) -> set[str]:
     return {f"toolu_{step}_{part}" for step in range(number + 1) for part in range(3)}
+
+
+def is_stored(play: Stage, session: sessions_pb2.Session, number: int) -> bool:
+    """Whether the CLI has written the results of a step into its store, a moment later than it tells them."""
+    (store,) = play.daemon.root.rglob(f"{session.agent_session_id}.jsonl")
+    text = store.read_text()
+    return all(f'"tool_use_id":"toolu_{number}_{part}"' in text for part in range(3))
 
 
 async def decision_asked(control: Any) -> runs_pb2.DecisionRequest:
@@ -168,10 +177,12 @@ async def test_twenty_kills_of_the_worker_at_the_gate_let_no_request_out_and_lea
     async with stage(directory, claude, script, settings) as play:
         session_id = await play.session()
         run = await play.client.start_run(session_id, "Begin.", decider=CLIENT_DECIDES)
+        session = await play.client.get_session(session_id)
         for number in range(KILLS):
             run = await play.client.wait_run(run.run_id, until=runs_pb2.WAIT_UNTIL_NEEDS_ATTENTION)
             assert run.state == events_pb2.RUN_STATE_AWAITING_DECISION, run
             assert play.model_requests == number + 1
+            await until(partial(is_stored, play, session, number))
             worker = play.daemon.worker_pid()
             tree = play.daemon.descendants()
             assert len(tree) >= 3

@@ -155,6 +155,7 @@ def test_an_agent_that_does_not_start_is_a_problem_with_what_it_said(doctor: Doc
         "claude", '#!/bin/sh\ntest "$1" = --version && echo "2.1.332 (Claude Code)" && exit\necho broken >&2\nexit 3\n'
     )
     status, found = doctor.run("claude")
+    assert "agent claude, start" in found, found
     assert (status, found["agent claude, start"]["mark"], found["agent claude, gate"]["mark"]) == (
         1,
         "PROBLEM",

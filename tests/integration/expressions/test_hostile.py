@@ -124,7 +124,7 @@ HOSTILE = {
 #: What else may become of some: which bound they meet first is a matter of the machine.
 OTHERWISE = {
     "a regular expression that takes long to compile": TOO_LARGE,
-    "repetitions of repetitions": TOO_LARGE,
+    "repetitions of repetitions": (ExpressionOutcome.NOT_MATCHED, ""),
     "all texts for all steps": ITERATIONS,
 }
 

@@ -11,7 +11,7 @@ from steprail.v1 import decisions_pb2, errors_pb2, events_pb2, rules_pb2, runs_p
 from steprail_daemon.core.model import SECOND, QuestionItem, QuestionOption, RunState
 from steprail_daemon.engine.facade import LOCAL
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 CONTINUE = decisions_pb2.DECISION_ACTION_CONTINUE
 DENY = decisions_pb2.PERMISSION_ANSWER_DENY
 ALLOW_SESSION = decisions_pb2.PERMISSION_ANSWER_ALLOW_SESSION

@@ -12,7 +12,7 @@ from steprail.client import Client, Control
 from steprail.v1 import decisions_pb2, events_pb2, runs_pb2
 from steprail_daemon.service.server import ApiServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 CONTINUE = decisions_pb2.DECISION_ACTION_CONTINUE
 STOP = decisions_pb2.DECISION_ACTION_STOP

@@ -29,7 +29,7 @@ from steprail_daemon.core.events import ToolEnded
 from steprail_daemon.core.model import RunState, ToolOutcome, ToolResult
 from steprail_daemon.engine.facade import Caller
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 async def test_the_server_tells_its_version_limits_and_agents(client: Client) -> None:

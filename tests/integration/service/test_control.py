@@ -17,7 +17,7 @@ from steprail_daemon.core.events import MessageDelta
 from steprail_daemon.core.model import RunState
 from steprail_daemon.engine.facade import LOCAL
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 CONTINUE = decisions_pb2.DECISION_ACTION_CONTINUE
 STOP = decisions_pb2.DECISION_ACTION_STOP

@@ -17,7 +17,7 @@ from steprail_daemon.core.model import QuestionItemAnswer, RunState
 from steprail_daemon.core.records import SteerDelivered
 from steprail_daemon.engine.facade import LOCAL
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 ALLOW = decisions_pb2.PERMISSION_ANSWER_ALLOW_ONCE
 CONTINUE = decisions_pb2.DECISION_ACTION_CONTINUE
 NO_EVENTS = runs_pb2.CONTROL_EVENTS_NO_EVENTS

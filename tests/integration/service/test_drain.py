@@ -9,7 +9,7 @@ from tests.integration.service.stubs import Stubs, refused
 from steprail.client import Client
 from steprail.v1 import admin_pb2, admin_pb2_grpc, runs_pb2
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 PROMPT = runs_pb2.Prompt(parts=[runs_pb2.PromptPart(text="go")])
 
 

@@ -11,7 +11,7 @@ from tests.integration.service.conftest import Rig, RigFactory
 from steprail.client import Client
 from steprail_daemon.service.server import ApiServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 async def test_the_directory_and_the_socket_are_open_to_their_owner_alone(rig: Rig) -> None:

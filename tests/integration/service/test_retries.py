@@ -12,7 +12,7 @@ import pytest
 from steprail import StepRailError
 from steprail.client import Client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 class Absent(grpc.GenericRpcHandler):

@@ -10,7 +10,7 @@ from steprail.v1 import decisions_pb2, events_pb2, runs_pb2, sessions_pb2
 from steprail_daemon.core.model import PermissionAction, PermissionRule, RunState, Usage
 from steprail_daemon.engine.facade import LOCAL
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 QUEUE = runs_pb2.QUEUE_MODE_QUEUE
 PROMPT = runs_pb2.Prompt(parts=[runs_pb2.PromptPart(text="go")])
 

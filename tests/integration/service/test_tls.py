@@ -13,7 +13,7 @@ from steprail_daemon.service.server import ApiServer
 from steprail_daemon.service.tls import TlsFiles
 from steprail_daemon.service.tokens import CredentialsUnusable
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from steprail.v1 import events_pb2, sessions_pb2, sessions_pb2_grpc
 from steprail_daemon.core.events import MessageDelta
 from steprail_daemon.core.model import RunState
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 EPOCH = "epoch-1"
 
 

@@ -18,7 +18,7 @@ from steprail.v1 import events_pb2, runs_pb2, runs_pb2_grpc, sessions_pb2, sessi
 from steprail_daemon.core.events import MessageDelta, ToolEnded
 from steprail_daemon.core.model import RunState, ToolOutcome, ToolResult
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 QUICK_HEARTBEAT = 50_000_000
 

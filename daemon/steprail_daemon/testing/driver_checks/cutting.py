@@ -115,8 +115,10 @@ async def an_abort_that_the_end_of_the_turn_overtook_leaves_the_run_completed(st
 @check()
 async def one_abort_after_another_leaves_the_session_usable(stage: Stage) -> None:
     session_id = await stage.session()
-    for _ in range(5):
+    for number in range(5):
         run_id = await stage.start(session_id, Work(slow_model=True))
+        # Else it may be made while the next one is counted.
+        await stage.requested(number + 1)
         await _aborted(stage, run_id)
     await stage.usable(session_id)
 
