@@ -21,10 +21,11 @@ import anyio
 import click
 
 from steprail_daemon.cli.problems import ConfigProblem, Problem
-from steprail_daemon.cli.reach import LONGEST_PATH, why_silent
+from steprail_daemon.cli.reach import why_silent
 from steprail_daemon.cli.serving import end, start_serve, wait_until_it_listens
 from steprail_daemon.cli.state_lock import lock_holder
 from steprail_daemon.config.load import LoadedConfig
+from steprail_daemon.config.values import MAX_SOCKET_PATH
 
 #: Seconds to wait for daemons of other commands to come up, or to go.
 _TURN_LIMIT = 90.0
@@ -130,7 +131,7 @@ def _taken(starter: IO[str]) -> bool:
 def _own_socket(directory: Path, address: str) -> str:
     """Give a socket that nobody else looks for, or the usual one where its path would be too long."""
     path = directory / f"own-{os.getpid()}.sock"
-    return f"unix:{path}" if len(os.fsencode(path)) <= LONGEST_PATH else address
+    return f"unix:{path}" if len(os.fsencode(path)) <= MAX_SOCKET_PATH else address
 
 
 def _start(loaded: LoadedConfig, log: Path, extra: Sequence[str]) -> subprocess.Popen[bytes]:

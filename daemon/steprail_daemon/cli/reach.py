@@ -13,11 +13,11 @@ from typing import Final
 import anyio
 import anyio.abc
 
+from steprail_daemon.config.values import MAX_SOCKET_PATH
 from steprail_daemon.threads import run_apart
 
 #: Seconds.
 _CONNECT_LIMIT: Final = 10.0
-LONGEST_PATH: Final = 107
 
 
 class Kind(Enum):
@@ -58,8 +58,8 @@ async def listens(address: str) -> bool:
 
 
 async def _socket(path: str) -> Silence | None:
-    if len(os.fsencode(path)) > LONGEST_PATH:
-        return Silence(Kind.TOO_LONG, f"a socket's path has at most {LONGEST_PATH} bytes")
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        return Silence(Kind.TOO_LONG, f"a socket's path has at most {MAX_SOCKET_PATH} bytes")
     try:
         # On a thread: to look for the path, and to wait where too many wait already, blocks even if told not to.
         with anyio.fail_after(_CONNECT_LIMIT):

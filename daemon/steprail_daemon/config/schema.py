@@ -341,7 +341,7 @@ class PermissionPolicy:
         values.text("a glob over names of tools, or empty", empty=True),
         "",
         "Glob over the agent's name of the tool: `*` any characters, `?` one. An entry is heard where the agent asks "
-        "for leave: what an agent does without asking, which is reading files with most of them, none denies.",
+        "for permission: what an agent does without asking, which is reading files with most of them, none denies.",
         sample='"read_*"',
     )
     command_prefix: str = _key(

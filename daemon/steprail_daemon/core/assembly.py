@@ -91,10 +91,10 @@ class StepAssembly:
         self._model = event.model or self._model
 
     def complete(self, boundary: BoundaryReached, number: int, run_id: str, at: int) -> Step:
-        """Give step `number` of the run, complete at `at`, and begin with the next one. Ids of a run sort by number.
+        """Give step `number` of the run, complete at `at`, and begin with the next one.
 
-        Its duration counts from the step before, or from `begin`. It is zero if the agent took no prompt before; such a
-        step is out of order and its run fails.
+        Ids of a run's steps sort by their numbers. Its duration counts from the step before, or from `begin`. It is
+        zero if the agent took no prompt before; such a step is out of order and its run fails.
         """
         calls, results, since = self._calls, self._results, self._since
         if boundary.call_ids and boundary.call_ids != tuple(calls):

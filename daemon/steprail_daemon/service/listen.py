@@ -12,10 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from steprail_daemon.config.values import is_loopback
+from steprail_daemon.config.values import MAX_SOCKET_PATH, is_loopback
 
-#: Length of a socket's path on Linux, the closing zero left out (unix(7)).
-MAX_PATH_BYTES: Final = 107
 UNIX: Final = "unix:"
 _TCP: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+|localhost)):(\d{1,5})")
 
@@ -40,9 +38,9 @@ def socket_path(address: str) -> Path:
         raise CannotListen(
             errno.EINVAL, f"cannot listen on {address!r}: the path must be absolute, as in unix:/run/x.sock"
         )
-    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise CannotListen(
-            errno.ENAMETOOLONG, f"cannot listen on {address!r}: a socket's path has at most {MAX_PATH_BYTES} bytes"
+            errno.ENAMETOOLONG, f"cannot listen on {address!r}: a socket's path has at most {MAX_SOCKET_PATH} bytes"
         )
     return path
 
