@@ -22,6 +22,7 @@ import anyio.to_thread
 
 from steprail_daemon.cli.problems import Problem
 from steprail_daemon.cli.serving import START_LIMIT, end, last_lines, start_serve, wait_until_it_listens
+from steprail_daemon.config.values import quote
 
 _CALL_LIMIT = 10.0
 _MODEL_END_LIMIT = 10.0
@@ -151,7 +152,9 @@ def _toml_lines(keys: Mapping[str, object]) -> str:
 
 
 def _toml(value: object) -> str:
-    """Write a text, a list or a mapping of texts as TOML, which JSON's texts and lists are."""
+    """Write a text, or a list or a mapping of them, as TOML."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{json.dumps(key)} = {_toml(held)}' for key, held in value.items())} }}"
-    return json.dumps(value, ensure_ascii=False)
+        return f"{{ {', '.join(f'{quote(key)} = {_toml(held)}' for key, held in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return quote(str(value))

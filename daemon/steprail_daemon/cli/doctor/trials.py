@@ -29,6 +29,7 @@ from steprail_daemon.cli.processes import left_after, watched
 from steprail_daemon.cli.rehearsal import Room, ScriptedModel, scripted_model
 from steprail_daemon.cli.rules import ShortRule
 from steprail_daemon.config.schema import SCRIPTED
+from steprail_daemon.config.values import MAX_SOCKET_PATH
 from steprail_daemon.parent import family
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ QUIET: Final = 1.0
 _WORK_LIMIT: Final = 60.0
 _END_LIMIT: Final = 30.0
 _GONE_LIMIT: Final = 10.0
-#: Length of a socket's path on Linux, with room for the name of the socket.
-_LONGEST_DIRECTORY: Final = 80
+#: Of a directory in which one of ours has a socket, in bytes: what comes behind it has room in the socket's path.
+_LONGEST_DIRECTORY: Final = MAX_SOCKET_PATH - len("/steprail-doctor-12345678/steprail.sock")
 _ONE_STEP: Final = (ShortRule("steps", 1, "steps=1"),)
 #: A daemon that goes down at once when it is told to, whatever its agent does.
 _SHORT_END: Final = """[drain]
