@@ -83,10 +83,11 @@ async def _agents(daemon: Daemon) -> list[Offer]:
     return [(str(agent["name"]), str(agent.get("driver", ""))) for agent in await daemon.list_agents()]
 
 
-async def _sessions(daemon: Daemon) -> list[Offer]:
+async def _sessions(daemon: Daemon, *, closed: bool = True) -> list[Offer]:
     return [
         (str(session["session_id"]), f"{_session_state(session)}, {session.get('agent', '')}")
         for session in await daemon.list_sessions()
+        if closed or _session_state(session) != "closed"
     ]
 
 
@@ -95,7 +96,7 @@ def _session_state(session: Message) -> str:
 
 
 async def _open_sessions(daemon: Daemon) -> list[Offer]:
-    return [offer for offer in await _sessions(daemon) if not offer[1].startswith("closed")]
+    return await _sessions(daemon, closed=False)
 
 
 async def _runs(daemon: Daemon) -> list[Offer]:

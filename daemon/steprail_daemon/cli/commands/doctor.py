@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from steprail_daemon.cli.live import plural
 from steprail_daemon.cli.options import address_option, config_options, json_option
 from steprail_daemon.cli.output import readable_lines, say_json
 
@@ -116,11 +117,7 @@ class _Told:
         """
         problems = self._counts["PROBLEM"]
         if not self._as_json:
-            parts = [_counted(problems, "problem") if problems else "no problems"]
-            parts += [_counted(count, "warning")] if (count := self._counts["WARNING"]) else []
+            parts = [plural(problems, "problem") if problems else "no problems"]
+            parts += [plural(count, "warning")] if (count := self._counts["WARNING"]) else []
             click.echo(", ".join(parts))
         raise click.exceptions.Exit(1 if problems else 0)
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -39,7 +39,7 @@ async def addresses(case: Case, tell: Tell) -> None:
         if silence is None:
             tell(ok(about, "something listens there"))
         elif address.startswith("unix:"):
-            tell(await _socket(about, Path(address.removeprefix("unix:").removeprefix("//")), silence))
+            tell(await _socket(about, Path(address.removeprefix("unix:")), silence))
         else:
             tell(await found_in_time(about, partial(_port, about, address)))
 

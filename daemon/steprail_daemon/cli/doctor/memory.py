@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from steprail_daemon.parent import procfs
 from steprail_daemon.parent.family import children
 
 _KIB = 1024
@@ -31,19 +32,12 @@ def tree(pid: int) -> list[int]:
     return found
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
-    except OSError:
-        return False
-
-
 def measure(pids: list[int]) -> Memory | None:
     """Add up; None if nothing is known of any of them."""
     for file, field, name in (("smaps_rollup", "Pss:", "PSS"), ("status", "VmRSS:", "RSS")):
         sizes = [size for pid in pids if (size := _field(pid, file, field)) is not None]
-        if sizes and len(sizes) == sum(is_alive(pid) for pid in pids):
+        alive = [pid for pid in pids if (process := procfs.read(pid)) is not None and process.is_alive]
+        if sizes and len(sizes) == len(alive):
             return Memory(len(sizes), sum(sizes) * _KIB, name)
     return None
 
