@@ -49,7 +49,7 @@ def test_links_that_lead_nowhere_are_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_path_that_a_page_names_is_there(page: Path) -> None:
     """Paths as seen from the root of the repository, in code spans; `<name>` and `*` stand for anything."""
-    tops = "clients|daemon|deploy|docs|protos|requirements|scripts|tests"
+    tops = "clients|daemon|deploy|docs|examples|protos|requirements|scripts|tests"
     names = re.findall(rf"`((?:{tops})/[^`\s]*)`", prose(page))
     patterns = {name: re.sub(r"<[^>]*>", "*", name.partition("::")[0]).rstrip("/") for name in names}
     missing = {name for name, pattern in patterns.items() if not list(ROOT.glob(pattern))}

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.service.conftest import Rig, RigFactory
 
 from steprail.client import Client
-from steprail_daemon.service.server import ApiServer
+from steprail_daemon.service.server import OPTIONS, ApiServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
@@ -96,3 +96,10 @@ async def test_several_sockets_are_served(make_rig: RigFactory, socket: Path) ->
         async with Client(f"unix:{path}", timeout=10) as client:
             assert await client.list_sessions() == []
     await server.stop(0)
+
+
+async def test_clients_may_ping_as_often_as_they_are_told_to() -> None:
+    """Core's own limit of 5 minutes ends a connection with "too many pings"; to see it one would need minutes."""
+    options = dict(OPTIONS)
+    assert options["grpc.http2.min_ping_interval_without_data_ms"] <= 10_000
+    assert options["grpc.keepalive_permit_without_calls"] == 1

@@ -1,7 +1,7 @@
 """How checks are made and told, and what ends the examination."""
 
 import json
-import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,30 +41,28 @@ def test_a_check_that_fails_is_a_finding_and_the_others_are_made(
 
 
 def test_a_check_that_hangs_is_a_finding(make: MakeCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, writing = os.pipe()
+    free = threading.Event()
 
     def hanging(case: Case, tell: Tell) -> None:
-        os.read(reading, 1)
+        free.wait()
 
     monkeypatch.setattr(looks, "LIMIT", 0.01)
     try:
         (found,) = examined(monkeypatch, make(), hanging)
     finally:
-        os.close(writing)
-        os.close(reading)
+        free.set()
     assert found.text == "the check hanging did not end within 0.01 s"
 
 
 def test_agents_are_not_looked_for_where_a_path_of_the_configuration_hangs(
     make: MakeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading, writing = os.pipe()
-    monkeypatch.setattr(examine, "engine_settings", lambda *_: os.read(reading, 1))
+    free = threading.Event()
+    monkeypatch.setattr(examine, "engine_settings", lambda *_: free.wait())
     try:
         found = lines(agents.agents, make(environ={"STEPRAIL_PROCESSES__START_TIMEOUT": "10ms"}))
     finally:
-        os.close(writing)
-        os.close(reading)
+        free.set()
     said = "a look at server.workspace_roots did not end within 0.01 s"
     assert found == [f"not tried: what they would be given cannot be told: {said}"]
 
