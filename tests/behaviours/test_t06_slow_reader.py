@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from tests.behaviours.stage import COMPLETED, PlayedDaemon, Stage, daemon_of_its_own, kinds, play
+from tests.framework.memory import resident_mib
 
 from steprail.v1 import events_pb2, runs_pb2
 
@@ -22,12 +22,6 @@ GROWTH = 128
 READERS = 8
 #: How often the memory is looked at, in events.
 LOOKS = 1_000
-
-
-def resident_mib(pid: int) -> float:
-    """Give the resident memory of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
 
 def answer(deltas: int) -> str:
